@@ -1,0 +1,1 @@
+"""Rule passes: each module fills the tables it owns."""
