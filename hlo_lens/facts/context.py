@@ -1,0 +1,71 @@
+"""The common columns: where an instruction stands, in which phase, and how often it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from hlo_lens.facts.columns import COMMON
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis import ModuleAnalysis
+    from hlo_lens.hlo import Computation, Instruction
+    from hlo_lens.program import Program
+
+_NAMES = tuple(column.name for column in COMMON)
+
+# What all instructions of a computation share, by the computation's index; held no longer than
+# the analysis it comes from. A module of 64,000 instructions has a few thousand computations.
+_Shared = tuple[int | None, int | None, int | None, int | None, int | None, str | None]
+_shared: WeakKeyDictionary[ModuleAnalysis, dict[int, _Shared]] = WeakKeyDictionary()
+
+
+def common(program: Program, module_index: int, instruction: Instruction) -> dict[str, object]:
+    """Every common column of an instruction, by name; `id` is NULL, for the runner to fill."""
+    return dict(zip(_NAMES, common_row(program, module_index, instruction), strict=True))
+
+
+def common_row(program: Program, module_index: int, instruction: Instruction) -> tuple[object, ...]:
+    """The common columns in the order of `COMMON`: the start of a row, for tables that are long.
+
+    `instr` and `text_line` are NULL for an instruction that is implied and not written.
+    """
+    analysis = program.analysis(program.modules[module_index])
+    phase = analysis.phase(instruction)
+    loop, depth, executions, least, most, trips_kind = _of_computation(
+        analysis, instruction.computation
+    )
+    written = not instruction.implied
+    return (
+        None,
+        module_index,
+        instruction.id if written else None,
+        instruction.name,
+        phase.phase,
+        phase.phase_from,
+        loop,
+        depth,
+        executions,
+        least,
+        most,
+        trips_kind,
+        instruction.source,
+        instruction.text_line if written else None,
+    )
+
+
+def _of_computation(analysis: ModuleAnalysis, computation: Computation) -> _Shared:
+    known = _shared.setdefault(analysis, {})
+    found = known.get(computation.index)
+    if found is None:
+        loop = analysis.loop(computation)
+        runs = analysis.executions(computation)
+        found = known[computation.index] = (
+            None if loop is None else loop.instr.id,
+            analysis.loop_depth(computation),
+            runs.exact,
+            runs.minimum,
+            runs.maximum,
+            runs.trips_kind,
+        )
+    return found
