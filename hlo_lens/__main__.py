@@ -1,0 +1,20 @@
+"""The command `hlolens`, also as `python -m hlo_lens`."""
+
+import sys
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run `hlolens` with `argv` (default: the command line) and return its exit code."""
+    args = sys.argv[1:] if argv is None else argv
+    if args == ["--version"]:  # answered before click is imported: prompts and scripts ask often
+        from hlo_lens import __version__
+
+        print(f"hlolens {__version__}")
+        return 0
+    from hlo_lens.cli import run
+
+    return run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

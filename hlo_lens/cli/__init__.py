@@ -1,0 +1,156 @@
+"""The command line: one file a verb, imported when the verb is run."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from hlo_lens._version import __version__
+from hlo_lens.cli import config
+from hlo_lens.cli.common import FAILED, State, common_options, describe, print_error
+
+# verb -> what it does, in a line. The verb's command is `hlo_lens.cli.VERB.command`.
+VERBS = {
+    "inspect": "Report what a module is and does: loops, collectives, kernels, findings.",
+    "tree": "Print the execution skeleton: what runs, in which loop, how often.",
+    "query": "Ask the tables with SQL.",
+    "show": "Show one instruction or computation, and how it is reached.",
+    "ls": "List the modules and stages of a dump folder.",
+    "schema": "Describe the tables and their columns.",
+    "rules": "List the rules behind the findings, or explain one.",
+    "completion": "Print the shell completion script.",
+}
+
+EXIT_CODES = """\
+\b
+Exit codes:
+  0  fine; also for a cut-off file, which is read to the cut and marked
+  1  the answer is no: not found, a gate failed, programs differ
+  2  could not do it: bad input or usage (with several files, the rest is shown)
+"""
+
+
+class Verbs(click.Group):
+    """Knows its verbs from a table, and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"hlo_lens.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            ctx.fail(f"no verb {name!r}{_hint(name)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        verbs = [
+            CompletionItem(name, help=text)
+            for name, text in VERBS.items()
+            if name.startswith(incomplete)
+        ]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _hint(name: str) -> str:
+    if os.path.exists(name):
+        return f"; to read the file: hlolens inspect {name}"
+    return config.hint(name, VERBS)
+
+
+@click.group(
+    cls=Verbs,
+    name="hlolens",
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=True,
+    subcommand_metavar="VERB [ARGS]...",
+)
+@click.version_option(__version__, message="hlolens %(version)s")
+@common_options
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Inspect XLA HLO text: what runs, where, how often, in which lowering.
+
+    FILE is HLO text, gzip, a serialized HloModuleProto, a dump folder, or - for standard input.
+    """
+    verb = ctx.invoked_subcommand
+    if verb in VERBS:
+        found = config.find(Path.cwd(), VERBS)
+        if found is not None:
+            command = cli.get_command(ctx, verb)
+            assert command is not None
+            ctx.default_map = {verb: found.defaults(verb, command)}
+
+
+def run(args: Sequence[str]) -> int:
+    """Run `hlolens` with `args`; the exit code. What goes wrong is a sentence on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an arrow is no reason to fail in a C locale
+    state = State()
+    try:
+        code = cli.main(list(args), prog_name="hlolens", standalone_mode=False, obj=state)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (the interpreter flushes it when it ends)
+        return state.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except click.ClickException as problem:
+        _tell_usage(problem)
+        return FAILED
+    except Exception as problem:
+        return _tell(problem, state)
+    return max(code, state.exit_code) if isinstance(code, int) else state.exit_code
+
+
+def _tell_usage(problem: click.ClickException) -> None:
+    message = problem.format_message()
+    context = getattr(problem, "ctx", None)
+    if isinstance(problem, click.exceptions.NoArgsIsHelpError):
+        print(message, file=sys.stderr)
+        return
+    if isinstance(problem, click.BadParameter) and problem.param is not None and context:
+        source = context.get_parameter_source(problem.param.name)
+        if source is ParameterSource.DEFAULT_MAP:
+            message += " (set in the config file)"
+    print_error(message)
+    if isinstance(problem, click.UsageError) and context is not None:
+        print(f"{context.get_usage()}\nHelp: {context.command_path} -h", file=sys.stderr)
+
+
+def _tell(problem: Exception, state: State) -> int:
+    sentence = describe(problem)
+    if sentence is not None:
+        print_error(sentence)
+        return FAILED
+    if os.environ.get("HLOLENS_DEBUG") or state.verbosity > 0:
+        traceback.print_exception(problem)
+    print_error(
+        f"internal error, a bug in hlolens: {type(problem).__name__}: {problem} "
+        "(HLOLENS_DEBUG=1 or -v shows the traceback)"
+    )
+    return FAILED

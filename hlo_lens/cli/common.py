@@ -1,0 +1,298 @@
+"""What the verbs share: options, input, output, errors in sentences, exit codes.
+
+A verb is a function under `@verb()`; it has `-h`, `-q`, `-v` and `--color` from there. It takes its
+input through `programs()` or `one_program()`, which tell of bad files and remember the exit code,
+prints through `console()` or `write_json()`, and calls `answer_is_no()` where the answer is no.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hlo_lens.program import Program
+
+OK = 0  # fine
+NO = 1  # the answer is no: not found, a gate failed, programs differ
+FAILED = 2  # could not do it: bad input, usage
+
+# Text that is piped or written to a file is not cut at a terminal's width.
+_UNBOUND_WIDTH = 160
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class State:
+    """What one run of `hlolens` carries: the common options, and the exit code so far."""
+
+    color: str = "auto"
+    verbosity: int = 0  # -1 with -q, 1 and more with -v
+    exit_code: int = OK
+
+    def worst(self, code: int) -> None:
+        self.exit_code = max(self.exit_code, code)
+
+
+def state() -> State:
+    """The state of the run in progress."""
+    context = click.get_current_context(silent=True)
+    return (context.find_object(State) if context else None) or State()
+
+
+def answer_is_no() -> None:
+    """The command did its work and the answer is no: exit code 1, unless something failed."""
+    state().worst(NO)
+
+
+def error(message: str) -> None:
+    """Tell a person of something that could not be done; stderr, exit code 2 at the end."""
+    state().worst(FAILED)
+    print_error(message)
+
+
+def print_error(message: str) -> None:
+    print(f"hlolens: error: {message}", file=sys.stderr)
+
+
+def note(message: str, *, level: int = 0) -> None:
+    """Tell something on stderr: level 0 unless `-q`, level 1 only with `-v`."""
+    if state().verbosity >= level:
+        print(f"hlolens: {message}", file=sys.stderr)
+
+
+# --- options ---------------------------------------------------------------------------------
+
+
+def _remember_color(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    _set(ctx, param, "color", value)
+
+
+def _remember_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    _set(ctx, param, "verbosity", -1 if value else 0)
+
+
+def _remember_verbose(ctx: click.Context, param: click.Parameter, value: int) -> None:
+    _set(ctx, param, "verbosity", value)
+
+
+def _set(ctx: click.Context, param: click.Parameter, field: str, value: Any) -> None:
+    """Keep a common option; a config file's value does not replace one of the command line."""
+    source = ctx.get_parameter_source(str(param.name))
+    given = ctx.meta.setdefault("hlolens.given", set())
+    if source is ParameterSource.COMMANDLINE:
+        given.add(field)
+    elif source is not ParameterSource.DEFAULT_MAP or field in given:
+        return
+    setattr(ctx.ensure_object(State), field, value)
+
+
+def common_options(function: F) -> F:
+    """`-q`, `-v` and `--color`, before or behind the verb."""
+    for option in (
+        click.option(
+            "--color",
+            type=click.Choice(("auto", "always", "never")),
+            default="auto",
+            expose_value=False,
+            callback=_remember_color,
+            help="Color the output; auto: on a terminal, unless NO_COLOR is set.",
+        ),
+        click.option(
+            "-v",
+            "--verbose",
+            count=True,
+            expose_value=False,
+            callback=_remember_verbose,
+            help="Say more on stderr; show the traceback of an internal error.",
+        ),
+        click.option(
+            "-q",
+            "--quiet",
+            is_flag=True,
+            expose_value=False,
+            callback=_remember_quiet,
+            help="Say nothing on stderr but errors.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def verb(**attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function the command of its verb; `attributes` go to `click.command`."""
+    attributes.setdefault("context_settings", {}).setdefault("help_option_names", ["-h", "--help"])
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        return click.command(**attributes)(common_options(function))
+
+    return decorate
+
+
+def choice_options(function: F) -> F:
+    """`--module` and `--stage`: which module and stage of a dump folder."""
+    for option in (
+        click.option(
+            "--stage",
+            metavar="STAGE",
+            help="The stage of a dump folder, such as before_optimizations or opt; "
+            "of a single file, the stage that it is.",
+        ),
+        click.option(
+            "--module",
+            metavar="NAME",
+            help="The module of a dump folder: its name, number, a glob or a part of it.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def format_option(*formats: str) -> Callable[[F], F]:
+    """`--format`, the first of `formats` by default."""
+    return click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="How to print it.",
+    )
+
+
+def output_option(function: F) -> F:
+    """`-o PATH`, as `output`: None or "-" for standard output; see `open_output`."""
+    return click.option(
+        "-o", "--output", metavar="PATH", help="Write to a file instead of standard output."
+    )(function)
+
+
+# --- input -----------------------------------------------------------------------------------
+
+
+def programs(
+    files: Sequence[str], *, module: str | None = None, stage: str | None = None
+) -> Iterator[Program]:
+    """The Program of each path that can be read; the others are told on stderr (exit code 2)."""
+    for position, file in enumerate(files):
+        if file == "-" and "-" in files[:position]:
+            error("-: standard input can be read once")
+            continue
+        program = _try_load(file, module, stage)
+        if program is not None:
+            yield program
+
+
+def one_program(file: str, *, module: str | None = None, stage: str | None = None) -> Program:
+    """The Program of `file`; where it cannot be read, that is told and the command ends (2)."""
+    program = _try_load(file, module, stage)
+    if program is None:
+        raise click.exceptions.Exit(FAILED)
+    return program
+
+
+def _try_load(file: str, module: str | None, stage: str | None) -> Program | None:
+    from hlo_lens.hlo import HloParseError
+    from hlo_lens.program import load
+
+    if file == "-" and sys.stdin is not None and sys.stdin.isatty():
+        note("reading HLO text from the terminal; end it with Ctrl-D")
+    try:
+        return load(file, module=module, stage=stage)
+    except (HloParseError, ValueError, OSError) as problem:
+        sentence = describe(problem)
+        if sentence is None:
+            raise
+        error(sentence)
+        return None
+
+
+def describe(problem: BaseException) -> str | None:
+    """A sentence for a problem that is the input's, or None for one that is ours."""
+    from hlo_lens.files import InputError
+    from hlo_lens.hlo import HloParseError
+
+    if isinstance(problem, HloParseError):
+        return problem.render()
+    if isinstance(problem, InputError):
+        return str(problem)
+    if isinstance(problem, OSError) and problem.filename is not None:
+        return f"{os.fsdecode(problem.filename)}: {_os_sentence(problem)}"
+    return None
+
+
+def _os_sentence(problem: OSError) -> str:
+    if isinstance(problem, FileNotFoundError):
+        path = Path(os.fsdecode(problem.filename))
+        beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+        close = difflib.get_close_matches(path.name, beside, n=1)
+        hint = f"; did you mean {path.parent / close[0]}?" if close else ""
+        return f"no such file or folder{hint}"
+    if isinstance(problem, PermissionError):
+        return "permission denied"
+    return (problem.strerror or str(problem)).lower()
+
+
+# --- output ----------------------------------------------------------------------------------
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """A rich console on `file` (default: standard output) that keeps to `--color` and NO_COLOR.
+
+    Off a terminal it is 160 columns wide, or COLUMNS where that is set.
+    """
+    from rich.console import Console
+
+    target = file or sys.stdout
+    color = state().color
+    width = None if target.isatty() or os.environ.get("COLUMNS", "").isdigit() else _UNBOUND_WIDTH
+    return Console(
+        file=target,
+        width=width,
+        force_terminal=True if color == "always" else None,
+        no_color=False if color == "always" else None,
+        color_system=None if color == "never" else "auto",
+        highlight=False,
+        markup=False,
+        soft_wrap=False,
+    )
+
+
+@contextmanager
+def open_output(path: str | None) -> Iterator[IO[str]]:
+    """Standard output, or the file `path`; it is left as it was where the work in between fails."""
+    if path is None or path == "-":
+        yield sys.stdout
+        return
+    target = Path(path)
+    part = target.with_name(f".{target.name}.part")
+    if target.exists() and not target.is_file():  # /dev/stdout, a pipe
+        with target.open("w", encoding="utf-8") as stream:
+            yield stream
+        return
+    try:
+        with part.open("w", encoding="utf-8") as stream:
+            yield stream
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_json(value: object, file: IO[str] | None = None) -> None:
+    """Print `value` as JSON, indented, with a newline at the end."""
+    target = file or sys.stdout
+    json.dump(value, target, indent=2, ensure_ascii=False)
+    target.write("\n")

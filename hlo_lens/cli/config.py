@@ -1,0 +1,107 @@
+"""Defaults for options, from `hlolens.toml` or `[tool.hlolens]` of a pyproject.toml.
+
+The nearest such file counts, looking upward from the working directory. Keys at the top are the
+common options and hold for every verb; a table named after a verb holds that verb's options:
+
+    color = "never"
+    [inspect]
+    format = "markdown"
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+COMMON = ("color", "quiet", "verbose")
+
+
+class ConfigError(click.ClickException):
+    """A config file that cannot be read, or says what no verb knows."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One config file: the common options, and the options of each verb."""
+
+    path: Path
+    common: dict[str, Any]
+    verbs: dict[str, dict[str, Any]]
+
+    def defaults(self, verb: str, command: click.Command) -> dict[str, Any]:
+        """The defaults of `verb`, by parameter name. Raises `ConfigError` for an unknown key."""
+        known = {name: param.name for param in command.params for name in _names(param)}
+        given = self.common | self.verbs.get(verb, {})
+        defaults: dict[str, Any] = {}
+        for key, value in given.items():
+            parameter = known.get(key.replace("_", "-"))
+            if parameter is None:
+                raise ConfigError(f"{self.path}: [{verb}] has no option {key!r}{hint(key, known)}")
+            defaults[parameter] = value
+        return defaults
+
+
+def find(folder: Path, verbs: Container[str]) -> Config | None:
+    """The config that holds in `folder`: of it, or of the nearest folder above that has one.
+
+    Raises `ConfigError` where that file is no TOML or names an unknown verb or common option.
+    """
+    for place in (folder, *folder.parents):
+        own = place / "hlolens.toml"
+        if own.is_file():
+            return _checked(own, _read(own), verbs)
+        project = place / "pyproject.toml"
+        if project.is_file() and b"hlolens" in project.read_bytes():
+            table = _read(project).get("tool", {}).get("hlolens")
+            if table is not None:
+                return _checked(project, table, verbs)
+    return None
+
+
+def _names(param: click.Parameter) -> Iterable[str]:
+    """The long names of an option without dashes; arguments have none."""
+    if isinstance(param, click.Option):
+        for name in (*param.opts, *param.secondary_opts):
+            if name.startswith("--"):
+                yield name[2:]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _checked(path: Path, table: dict[str, Any], verbs: Container[str]) -> Config:
+    common: dict[str, Any] = {}
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            if key not in verbs:
+                raise ConfigError(f"{path}: no verb {key!r}{hint(key, verbs)}")
+            sections[key] = value
+        elif key in COMMON:
+            common[key] = value
+        else:
+            raise ConfigError(
+                f"{path}: no common option {key!r}{hint(key, COMMON)}; "
+                "an option of one verb belongs under that verb"
+            )
+    return Config(path, common, sections)
+
+
+def hint(key: str, known: Any) -> str:
+    """ "; did you mean 'x'?" where one of `known` is close, else what there is."""
+    close = difflib.get_close_matches(key, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known)}"

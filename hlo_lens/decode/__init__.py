@@ -1,0 +1,1 @@
+"""What needs jaxlib: each part says so in a sentence where jaxlib is not installed."""

@@ -1,0 +1,183 @@
+"""A Program: the stages of one compile, and the files that say more about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from hlo_lens import dumps
+from hlo_lens.dumps import AFTER, BEFORE, PARTITIONED, STAGES, UNKNOWN
+from hlo_lens.files import STDIN, InputError, read_text, refuse_special
+from hlo_lens.hlo import Module, parse
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis import ModuleAnalysis
+
+__all__ = ["AFTER", "BEFORE", "PARTITIONED", "STAGES", "UNKNOWN", "Program", "load", "load_dumped"]
+
+# The most optimized stage is the one that runs. A single pass's dump lies between its neighbours.
+_MAIN_ORDER = {BEFORE: 0, PARTITIONED: 2, UNKNOWN: 3, AFTER: 4}
+
+
+class Program:
+    """One compile: `modules`, with `stages[i]` naming the stage of `modules[i]`.
+
+    A stage is "before_optimizations", "after_spmd_partitioner", "after_optimizations", the name
+    that XLA gave to one pass's dump, or "unknown". `side_files` holds, by file name (or
+    "buffer-assignment"), what else the compile left beside the text.
+    """
+
+    __slots__ = ("_analyses", "modules", "name", "side_files", "stages")
+
+    def __init__(
+        self,
+        modules: Sequence[Module],
+        stages: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        side_files: Mapping[str, Path] | None = None,
+    ) -> None:
+        """Raises ValueError where there is no module, or not one stage a module."""
+        self.modules: tuple[Module, ...] = tuple(modules)
+        if not self.modules:
+            raise ValueError("a Program needs at least one module")
+        if stages is None:
+            stages = [guess_stage(module) for module in self.modules]
+        self.stages: tuple[str, ...] = tuple(stages)
+        if len(self.stages) != len(self.modules):
+            raise ValueError(f"{len(self.modules)} modules, but {len(self.stages)} stages")
+        self.side_files: Mapping[str, Path] = MappingProxyType(dict(side_files or {}))
+        self.name: str = name or self.main.name
+        self._analyses: dict[int, ModuleAnalysis] = {}
+
+    @property
+    def main(self) -> Module:
+        """The module of the most optimized stage: the one that runs."""
+        ranks = [_MAIN_ORDER.get(stage, 1) for stage in self.stages]
+        return self.modules[max(range(len(ranks)), key=lambda i: (ranks[i], i))]
+
+    def stage(self, name: str) -> Module | None:
+        """The module at stage `name`; None where the Program has no such stage."""
+        return next(
+            (module for module, its in zip(self.modules, self.stages, strict=True) if its == name),
+            None,
+        )
+
+    def index(self, module: Module) -> int:
+        """The position of `module` in `modules`. Raises ValueError where it is none of them."""
+        for position, own in enumerate(self.modules):
+            if own is module:
+                return position
+        raise ValueError(f"module {module.name!r} is not part of {self!r}")
+
+    def analysis(self, module: Module) -> ModuleAnalysis:
+        """The analysis of `module`, made once."""
+        from hlo_lens.analysis import ModuleAnalysis
+
+        position = self.index(module)
+        if position not in self._analyses:
+            self._analyses[position] = ModuleAnalysis(module)
+        return self._analyses[position]
+
+    def __repr__(self) -> str:
+        return f"<Program {self.name!r}: {', '.join(self.stages)}>"
+
+
+def guess_stage(module: Module) -> str:
+    """The stage of a module, by its file's name, else by whether it is scheduled.
+
+    Only the compiler's last passes schedule; a module that is not scheduled may be anything.
+    """
+    if module.filename is not None:
+        name = dumps.read_name(os.path.basename(module.filename))
+        if name is not None and name.stage != UNKNOWN:
+            return name.stage
+    return AFTER if module.is_scheduled else UNKNOWN
+
+
+def load(
+    path: str | os.PathLike[str], *, module: str | None = None, stage: str | None = None
+) -> Program:
+    """Read `path`: HLO text, gzip, a serialized proto, "-" (standard input) or a dump folder.
+
+    A folder with one module gives a Program with the stages it holds there; of several, `module`
+    names one (its key as `hlolens ls` prints it, its name, its number, a glob or a part of the
+    key). `stage` keeps one stage of a folder, and says what the stage of a single file is.
+
+    Raises `HloParseError` where text cannot be read, `InputError` where there is no HLO or the
+    choice is not clear, `OSError` where a file cannot be opened.
+    """
+    path = os.fspath(path)
+    if path != STDIN:
+        refuse_special(path)
+        if os.path.isdir(path):
+            return load_dumped(choose_module(path, module), stage=stage)
+    one = _read(path)
+    if module is not None and module != one.name:
+        raise InputError(path, f"this file holds the module {one.name!r}, not {module!r}")
+    side_files = {} if path == STDIN else dumps.side_files_of(Path(path))
+    return Program([one], [_stage_name(stage) or guess_stage(one)], side_files=side_files)
+
+
+def load_dumped(dumped: dumps.DumpedModule, *, stage: str | None = None) -> Program:
+    """Read one module of a dump folder: its named stages, or the one that `stage` means.
+
+    Raises as `load` does.
+    """
+    files = dumped.main_stages()
+    if stage is not None:
+        names = [file.stage for file in dumped.stages]
+        chosen = dumps.choose_stage(names, stage)
+        if len(chosen) != 1:
+            what = "no stage" if not chosen else "several stages"
+            listed = _listing(chosen or names)
+            raise InputError(dumped.key, f"{what} {stage!r} here; choose --stage from{listed}")
+        files = tuple(file for file in dumped.stages if file.stage in chosen)
+    modules = [_read(str(file.path)) for file in files]
+    stages = [
+        file.stage if file.stage != UNKNOWN else guess_stage(one)
+        for file, one in zip(files, modules, strict=True)
+    ]
+    return Program(modules, stages, side_files=dumped.side_files)
+
+
+def choose_module(folder: str, wanted: str | None) -> dumps.DumpedModule:
+    """The one module of `folder` that `wanted` means, or the only one there is.
+
+    Raises `InputError` that lists what there is to choose from.
+    """
+    modules = dumps.scan(folder)
+    if not modules:
+        raise InputError(
+            folder,
+            "no HLO in this folder; one made by XLA_FLAGS=--xla_dump_to=DIR holds files such as "
+            "module_0001.jit_step.before_optimizations.txt",
+        )
+    chosen = modules if wanted is None else dumps.choose(modules, wanted)
+    if len(chosen) == 1:
+        return chosen[0]
+    if wanted is None:
+        what = f"{len(modules)} modules in this folder"
+    else:
+        what = f"{'several modules match' if chosen else 'no module matches'} {wanted!r}"
+    listed = _listing([module.key for module in chosen or modules])
+    raise InputError(folder, f"{what}; choose one with --module:{listed}")
+
+
+def _listing(names: Sequence[str], most: int = 20) -> str:
+    shown = "".join(f"\n  {name}" for name in names[:most])
+    return shown + (f"\n  … and {len(names) - most} more" if len(names) > most else "")
+
+
+def _stage_name(stage: str | None) -> str | None:
+    if stage is None:
+        return None
+    return next(iter(dumps.choose_stage(STAGES, stage)), stage)
+
+
+def _read(path: str) -> Module:
+    name = "<stdin>" if path == STDIN else path
+    return parse(read_text(path), filename=name)
