@@ -144,11 +144,8 @@ def load_dumped(dumped: dumps.DumpedModule, *, stage: str | None = None) -> Prog
     return Program(modules, stages, side_files=dumped.side_files)
 
 
-def choose_module(folder: str, wanted: str | None) -> dumps.DumpedModule:
-    """The one module of `folder` that `wanted` means, or the only one there is.
-
-    Raises `InputError` that lists what there is to choose from.
-    """
+def modules_in(folder: str) -> tuple[dumps.DumpedModule, ...]:
+    """The modules under `folder`, at least one. Raises `InputError` where there is none."""
     modules = dumps.scan(folder)
     if not modules:
         raise InputError(
@@ -156,6 +153,15 @@ def choose_module(folder: str, wanted: str | None) -> dumps.DumpedModule:
             "no HLO in this folder; one made by XLA_FLAGS=--xla_dump_to=DIR holds files such as "
             "module_0001.jit_step.before_optimizations.txt",
         )
+    return modules
+
+
+def choose_module(folder: str, wanted: str | None) -> dumps.DumpedModule:
+    """The one module of `folder` that `wanted` means, or the only one there is.
+
+    Raises `InputError` that lists what there is to choose from.
+    """
+    modules = modules_in(folder)
     chosen = modules if wanted is None else dumps.choose(modules, wanted)
     if len(chosen) == 1:
         return chosen[0]

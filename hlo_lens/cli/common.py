@@ -137,7 +137,8 @@ def verb(**attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
     attributes.setdefault("context_settings", {}).setdefault("help_option_names", ["-h", "--help"])
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        return click.command(**attributes)(common_options(function))
+        command: click.Command = click.command(**attributes)(common_options(function))
+        return command
 
     return decorate
 
@@ -205,19 +206,25 @@ def one_program(file: str, *, module: str | None = None, stage: str | None = Non
 
 
 def _try_load(file: str, module: str | None, stage: str | None) -> Program | None:
-    from hlo_lens.hlo import HloParseError
     from hlo_lens.program import load
 
     if file == "-" and sys.stdin is not None and sys.stdin.isatty():
         note("reading HLO text from the terminal; end it with Ctrl-D")
-    try:
+    with bad_input_told():
         return load(file, module=module, stage=stage)
-    except (HloParseError, ValueError, OSError) as problem:
+    return None
+
+
+@contextmanager
+def bad_input_told() -> Iterator[None]:
+    """Tell of bad input on stderr (exit code 2 at the end) and go on behind the block."""
+    try:
+        yield
+    except (ValueError, OSError) as problem:
         sentence = describe(problem)
         if sentence is None:
             raise
         error(sentence)
-        return None
 
 
 def describe(problem: BaseException) -> str | None:
@@ -289,6 +296,20 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def bytes_text(count: int | None) -> str:
+    """`count` bytes for people: "512 B", "1.5 KiB", "38.1 GiB"; "?" where it is not known."""
+    if count is None:
+        return "?"
+    if abs(count) < 1024:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        if abs(value) < 1000 or unit == "TiB":
+            break
+    return f"{value:.1f} {unit}"
 
 
 def write_json(value: object, file: IO[str] | None = None) -> None:
