@@ -1,0 +1,730 @@
+"""Module, Computation and Instruction: what an HLO text holds, in flat columns with cursors."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, overload
+
+from hlo_lens.hlo import attributes as attrs
+from hlo_lens.hlo.config import BackendConfig, parse_config
+from hlo_lens.hlo.frames import FrameTable, parse_frames
+from hlo_lens.hlo.literal import Literal
+from hlo_lens.hlo.metadata import Metadata, parse_metadata
+from hlo_lens.hlo.opcodes import CALLING_ATTRIBUTES, base_opcode, sugar
+from hlo_lens.hlo.replica_groups import ReplicaGroups, parse_replica_groups
+from hlo_lens.hlo.shape import Shape, parse_shape
+from hlo_lens.hlo.sharding import Sharding, parse_sharding
+
+if TYPE_CHECKING:
+    from hlo_lens.hlo.attributes import Alias
+
+_CALLING = re.compile(
+    rf"(?:^|, )\s*({'|'.join(CALLING_ATTRIBUTES)})=(\{{[^{{}}]*\}}|%?[\w.-]+(?:, *%[\w.-]+)*)", re.A
+)
+_NAMES = re.compile(r"%?([\w.-]+)", re.A)
+_OP_NAME = re.compile(r', metadata=\{(?:op_type="[^"\\]*",? *)?op_name="([^"\\]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Something the text lacks that was read around.
+
+    kind is one of truncated, missing-computation, no-entry, elided-operands, log-prefix.
+    """
+
+    kind: str
+    message: str
+    line: int
+
+
+@dataclass(slots=True)
+class Rows:
+    """The columns of one computation; position in a column is the index of the instruction.
+
+    `operands` is one flat array; those of instruction i are `operands[bounds[i]:bounds[i + 1]]`.
+    A negative operand ~k points to `implied[k]`. `starts` holds the offset of each instruction in
+    the text, or is None where every instruction is one line behind the line of the computation.
+    """
+
+    names: Sequence[str]
+    opcodes: Sequence[str]
+    shapes: Sequence[str]
+    arguments: Sequence[str]
+    tails: Sequence[str]
+    operands: array[int]
+    bounds: array[int]
+    root: int
+    index: dict[str, int]
+    implied: list[Implied]
+    starts: Sequence[int] | None = None
+    inline: Mapping[tuple[int, str], tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Implied:
+    """An instruction that the text implies: one `#i` of `x#i`, an undeclared parameter, a wrapped
+    operation or its parameter."""
+
+    name: str
+    opcode: str
+    shape: str
+    operands: tuple[int, ...] = ()
+    tail: str = ""
+    argument: str = ""
+
+
+class Instruction:
+    """A cursor on one instruction: cheap, hashable, equal by position."""
+
+    __slots__ = ("computation", "index")
+
+    def __init__(self, computation: Computation, index: int) -> None:
+        self.computation = computation
+        self.index = index
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Instruction)
+            and self.index == other.index
+            and self.computation is other.computation
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.computation), self.index))
+
+    def __repr__(self) -> str:
+        return f"<Instruction {self.shape_text[:60]} {self.opcode} %{self.name}>"
+
+    @property
+    def id(self) -> int:
+        """Position in text order over the module; for an implied one that of what implies it."""
+        computation = self.computation
+        if computation.host is not None:
+            return computation.host.id
+        if self.index >= 0:
+            return computation.first_id + self.index
+        operands = computation.rows.implied[~self.index].operands
+        return Instruction(computation, operands[0]).id if operands else computation.first_id
+
+    @property
+    def implied(self) -> bool:
+        """Whether the text only implies this instruction (`x#1`, the operation in `OP-start`)."""
+        return self.index < 0 or self.computation.implied
+
+    @property
+    def name(self) -> str:
+        return self.computation.name_of(self.index)
+
+    @property
+    def opcode(self) -> str:
+        """As written: `add`, `all-gather-start`, also sugar such as `dynamic-slice-start`."""
+        return self.computation.opcode_of(self.index)
+
+    @property
+    def base_opcode(self) -> str:
+        """The opcode XLA gives it: `dynamic-slice-start` is `async-start`."""
+        return base_opcode(self.opcode)
+
+    @property
+    def is_root(self) -> bool:
+        return self.index == self.computation.root_index
+
+    @property
+    def shape_text(self) -> str:
+        """The shape as written; "" where the text leaves it out."""
+        return self.computation.shape_of(self.index)
+
+    @property
+    def shape(self) -> Shape:
+        """Raises ValueError where the text leaves the shape out or it is no shape."""
+        return parse_shape(self.shape_text)
+
+    @property
+    def tail(self) -> str:
+        """Everything behind the operand list, as written: `, dimensions={0}, metadata={…}`."""
+        return self.computation.tail_of(self.index)
+
+    @property
+    def argument_text(self) -> str:
+        """What stands between the parentheses, as written."""
+        if self.index < 0:
+            return self.computation.rows.implied[~self.index].argument
+        return self.computation.rows.arguments[self.index]
+
+    @property
+    def operands(self) -> tuple[Instruction, ...]:
+        computation = self.computation
+        return tuple(
+            Instruction(computation, operand) for operand in computation.operand_indices(self.index)
+        )
+
+    @property
+    def users(self) -> tuple[Instruction, ...]:
+        """Written instructions of the computation that take this one, in text order, once each."""
+        computation = self.computation
+        return tuple(Instruction(computation, user) for user in computation.user_indices(self.index))
+
+    @property
+    def called_by(self) -> Mapping[str, tuple[Computation, ...]]:
+        """Called computations by attribute: {"body": (…,), "condition": (…,)}.
+
+        The operation in `OP-start` is the one called computation of it, under "calls".
+        Names that the text does not define are left out (see `Module.repairs`).
+        """
+        return MappingProxyType(self.computation.calls_of(self.index))
+
+    @property
+    def called(self) -> tuple[Computation, ...]:
+        """Every called computation, in the order of the attributes."""
+        return tuple(callee for group in self.called_by.values() for callee in group)
+
+    @property
+    def control_predecessors(self) -> tuple[Instruction, ...]:
+        text = self.attributes.get("control-predecessors")
+        if text is None:
+            return ()
+        index = self.computation.rows.index
+        found = (index.get(name) for name in _NAMES.findall(text))
+        return tuple(Instruction(self.computation, i) for i in found if i is not None)
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """Raw text of each attribute, in order; unknown ones too."""
+        return MappingProxyType(attrs.split_attributes(self.tail))
+
+    def attribute(self, name: str) -> str | None:
+        """Raw text of one attribute, or None; without reading the others where it is not there."""
+        return self.attributes.get(name) if f"{name}=" in self.tail else None
+
+    def int_attribute(self, name: str) -> int | None:
+        """Raises ValueError where the attribute is no integer."""
+        text = self.attribute(name)
+        return None if text is None else int(text)
+
+    def ints_attribute(self, name: str) -> tuple[int, ...] | None:
+        """`{1,2}` as a tuple. Raises ValueError where it is something else."""
+        text = self.attribute(name)
+        return None if text is None else attrs.parse_ints(text)
+
+    def bool_attribute(self, name: str) -> bool | None:
+        text = self.attribute(name)
+        return None if text is None else text in ("true", "1")
+
+    @property
+    def op_name(self) -> str | None:
+        """The `op_name` of the metadata: the JAX name-stack path, as far as this line has it."""
+        tail = self.tail
+        match = _OP_NAME.search(tail)
+        if match is not None and tail.count('"', 0, match.start()) % 2 == 0:
+            return match[1]
+        if "metadata=" not in tail:
+            return None
+        metadata = self.metadata
+        return metadata.op_name if metadata is not None else None
+
+    @property
+    def metadata(self) -> Metadata | None:
+        text = self.attribute("metadata")
+        return None if text is None else parse_metadata(text)
+
+    @property
+    def backend_config(self) -> BackendConfig | None:
+        text = self.attribute("backend_config")
+        return None if text is None else parse_config(text)
+
+    @property
+    def sharding(self) -> Sharding | None:
+        text = self.attribute("sharding")
+        return None if text is None else parse_sharding(text)
+
+    @property
+    def replica_groups(self) -> ReplicaGroups | None:
+        text = self.attribute("replica_groups")
+        return None if text is None else parse_replica_groups(text)
+
+    @property
+    def custom_call_target(self) -> str | None:
+        text = self.attribute("custom_call_target")
+        return None if text is None else attrs.unquote(text)
+
+    @property
+    def channel_id(self) -> int | None:
+        return self.int_attribute("channel_id")
+
+    @property
+    def parameter_number(self) -> int | None:
+        """N of `parameter(N)`, or None for every other opcode."""
+        if self.opcode != "parameter":
+            return None
+        number = self.argument_text.strip()
+        return int(number) if number.isdigit() else None
+
+    @property
+    def tuple_index(self) -> int | None:
+        """`index` of a get-tuple-element, or None for every other opcode."""
+        return self.int_attribute("index") if self.opcode == "get-tuple-element" else None
+
+    @property
+    def literal(self) -> Literal | None:
+        """The value of a constant, read when asked; None for every other opcode."""
+        return Literal(self.argument_text, self.shape) if self.opcode == "constant" else None
+
+    @property
+    def source(self) -> str | None:
+        """`file:line` of the innermost frame, or of the metadata; None where neither says."""
+        metadata = self.metadata
+        if metadata is None:
+            return None
+        if metadata.stack_frame_id:
+            for frame in self.computation.module.frames.stack(metadata.stack_frame_id):
+                return f"{frame.file}:{frame.line}"
+        if metadata.source_file:
+            line = metadata.source_line
+            return f"{metadata.source_file}:{line}" if line else metadata.source_file
+        return None
+
+    @property
+    def text(self) -> str:
+        """The instruction on one line, as a printer writes it, with its literal attributes."""
+        from hlo_lens.hlo.printer import instruction_text
+
+        return instruction_text(self)
+
+    @property
+    def text_line(self) -> int:
+        """1-based line of the text on which the instruction starts."""
+        return self.computation.line_of(self.index)
+
+
+class Computation:
+    """A computation: its instructions are cursors on flat columns (`names`, `opcodes`, …)."""
+
+    __slots__ = (
+        "_calls", "_users", "execution_thread", "first_id", "host", "index", "is_entry", "module",
+        "name", "rows", "text_line",
+    )
+
+    def __init__(
+        self, module: Module, name: str, rows: Rows, *, is_entry: bool = False,
+        execution_thread: str | None = None, text_line: int = 1, host: Instruction | None = None,
+    ) -> None:
+        self.module = module
+        self.name = name
+        self.rows = rows
+        self.is_entry = is_entry
+        self.execution_thread = execution_thread
+        self.text_line = text_line
+        # The `OP-start` that implies this computation; None for one that is written.
+        self.host = host
+        self.index = -1
+        self.first_id = -1
+        self._calls: dict[int, dict[str, tuple[Computation, ...]]] = {}
+        self._users: list[list[int]] | None = None
+
+    def __repr__(self) -> str:
+        entry = "ENTRY " if self.is_entry else ""
+        return f"<Computation {entry}%{self.name}: {len(self.rows.names)} instructions>"
+
+    @property
+    def implied(self) -> bool:
+        """Whether `OP-start` implies the computation; it is then in no `module.computations`."""
+        return self.host is not None
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.rows.names
+
+    @property
+    def opcodes(self) -> Sequence[str]:
+        return self.rows.opcodes
+
+    @property
+    def shape_texts(self) -> Sequence[str]:
+        return self.rows.shapes
+
+    @property
+    def tails(self) -> Sequence[str]:
+        """Raw attribute text of each instruction, from the comma behind its operands."""
+        return self.rows.tails
+
+    @property
+    def instructions(self) -> InstructionList:
+        return InstructionList(self)
+
+    @property
+    def root_index(self) -> int:
+        return self.rows.root
+
+    @property
+    def root(self) -> Instruction:
+        """The ROOT; the last instruction where none is marked (also in a cut-off text)."""
+        return Instruction(self, self.rows.root)
+
+    @property
+    def parameters(self) -> tuple[Instruction, ...]:
+        """By number; parameters that only a nameless operand implies included."""
+        found = [Instruction(self, i) for i, op in enumerate(self.rows.opcodes) if op == "parameter"]
+        found += [
+            Instruction(self, ~k)
+            for k, implied in enumerate(self.rows.implied)
+            if implied.opcode == "parameter"
+        ]
+        return tuple(sorted(found, key=lambda instruction: instruction.parameter_number or 0))
+
+    def operand_indices(self, index: int) -> tuple[int, ...]:
+        """Positions of the operands; one below zero is ~k of an implied instruction."""
+        rows = self.rows
+        if index < 0:
+            return rows.implied[~index].operands
+        return tuple(rows.operands[rows.bounds[index] : rows.bounds[index + 1]])
+
+    def user_indices(self, index: int) -> tuple[int, ...]:
+        """Positions of the written users in text order, once each; through `x#i` too."""
+        users = self._users
+        if users is None:
+            users = self._users = self._collect_users()
+        if index >= 0:
+            return tuple(users[index])
+        return tuple(i for i in range(len(users)) if index in self.operand_indices(i))
+
+    def _collect_users(self) -> list[list[int]]:
+        rows = self.rows
+        users: list[list[int]] = [[] for _ in rows.names]
+        for user in range(len(rows.names)):
+            for operand in rows.operands[rows.bounds[user] : rows.bounds[user + 1]]:
+                target = operand
+                while target < 0 and rows.implied[~target].operands:
+                    target = rows.implied[~target].operands[0]
+                if target >= 0 and (not users[target] or users[target][-1] != user):
+                    users[target].append(user)
+        return users
+
+    def name_of(self, index: int) -> str:
+        return self.rows.names[index] if index >= 0 else self.rows.implied[~index].name
+
+    def opcode_of(self, index: int) -> str:
+        return self.rows.opcodes[index] if index >= 0 else self.rows.implied[~index].opcode
+
+    def shape_of(self, index: int) -> str:
+        return self.rows.shapes[index] if index >= 0 else self.rows.implied[~index].shape
+
+    def tail_of(self, index: int) -> str:
+        return self.rows.tails[index] if index >= 0 else self.rows.implied[~index].tail
+
+    def line_of(self, index: int) -> int:
+        if self.host is not None:
+            return self.host.text_line
+        if index < 0:
+            return self.text_line
+        if self.rows.starts is None:
+            return self.text_line + 1 + index
+        return self.module.line_at(self.rows.starts[index])
+
+    def calls_of(self, index: int) -> dict[str, tuple[Computation, ...]]:
+        """Called computations by attribute; `Instruction.called_by` says more."""
+        known = self._calls.get(index)
+        if known is None:
+            known = self._calls[index] = self._find_calls(index)
+        return known
+
+    def _find_calls(self, index: int) -> dict[str, tuple[Computation, ...]]:
+        opcode = self.opcode_of(index)
+        written = sugar(opcode)
+        if written is not None:
+            if written[1] != "start" or index < 0:
+                return {}
+            return {"calls": (_implied_computation(Instruction(self, index), written[0]),)}
+        computations = self.module.computations
+        found = {
+            attribute: tuple(
+                callee for name in names if (callee := computations.get(name)) is not None
+            )
+            for attribute, names in called_names(self.tail_of(index)).items()
+        }
+        if self.rows.inline:
+            for (at, attribute), indices in self.rows.inline.items():
+                if at == index:
+                    found[attribute] = tuple(computations[i] for i in indices)
+        return {attribute: callees for attribute, callees in found.items() if callees}
+
+
+def called_names(tail: str) -> dict[str, list[str]]:
+    """Names of called computations by attribute, from the attribute text of an instruction."""
+    if "=" not in tail:
+        return {}
+    found: dict[str, list[str]] = {}
+    for match in _CALLING.finditer(tail):
+        # A string may hold ", body=x" too: behind an odd number of quotes it is a string.
+        if tail.count('"', 0, match.start()) % 2 == 0:
+            found[match[1]] = _NAMES.findall(_without_comments(match[2]))
+    return found
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"/\*.*?\*/", "", text) if "/*" in text else text
+
+
+def _implied_computation(start: Instruction, operation: str) -> Computation:
+    """The computation that `OP-start(a, b), …` implies: a parameter an operand, then OP."""
+    operands = start.operands
+    names = [f"param_{i}" for i in range(len(operands))]
+    opcodes = ["parameter"] * len(operands)
+    shapes = [operand.shape_text for operand in operands]
+    bounds = array("i", [0] * (len(operands) + 1))
+    flat = array("i", range(len(operands)))
+    bounds.append(len(operands))
+    name = f"{start.computation.name_of(start.index)}.wrapped"
+    rows = Rows(
+        names=[*names, operation],
+        opcodes=[*opcodes, operation],
+        shapes=[*shapes, _wrapped_shape(start.shape_text)],
+        arguments=[*(str(i) for i in range(len(operands))), ", ".join(f"%{n}" for n in names)],
+        tails=[*("" for _ in operands), start.tail],
+        operands=flat,
+        bounds=bounds,
+        root=len(operands),
+        index={n: i for i, n in enumerate([*names, operation])},
+        implied=[],
+    )
+    module = start.computation.module
+    return Computation(module, name, rows, text_line=start.text_line, host=start)
+
+
+def _wrapped_shape(shape_text: str) -> str:
+    """The result in an async-start tuple `((operands…), result, context…)`."""
+    try:
+        shape = parse_shape(shape_text)
+    except ValueError:
+        return ""
+    return str(shape.elements[1]) if shape.is_tuple and len(shape.elements) > 1 else shape_text
+
+
+class InstructionList(Sequence[Instruction]):
+    """The instructions of a computation in text order; also `[name]`, `.get(name)`, `name in`."""
+
+    __slots__ = ("_computation",)
+
+    def __init__(self, computation: Computation) -> None:
+        self._computation = computation
+
+    def __len__(self) -> int:
+        return len(self._computation.rows.names)
+
+    def __iter__(self) -> Iterator[Instruction]:
+        computation = self._computation
+        return (Instruction(computation, i) for i in range(len(self)))
+
+    @overload
+    def __getitem__(self, key: int | str) -> Instruction: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Instruction]: ...
+    def __getitem__(self, key: int | str | slice) -> Instruction | list[Instruction]:
+        if isinstance(key, str):
+            return Instruction(self._computation, self._computation.rows.index[key.lstrip("%")])
+        if isinstance(key, slice):
+            return [Instruction(self._computation, i) for i in range(*key.indices(len(self)))]
+        index = key + len(self) if key < 0 else key
+        if not 0 <= index < len(self):
+            raise IndexError(f"instruction {key} of {len(self)}")
+        return Instruction(self._computation, index)
+
+    def get(self, name: str) -> Instruction | None:
+        index = self._computation.rows.index.get(name.lstrip("%"))
+        return None if index is None else Instruction(self._computation, index)
+
+    def __contains__(self, key: object) -> bool:
+        if isinstance(key, str):
+            return key.lstrip("%") in self._computation.rows.index
+        return isinstance(key, Instruction) and key.computation is self._computation
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} instructions of %{self._computation.name}>"
+
+
+class ComputationList(Sequence[Computation]):
+    """The computations of a module in text order; also `[name]`, `.get(name)`, `name in`.
+
+    Where a name is there twice, lookup gives the first.
+    """
+
+    __slots__ = ("_items", "_names")
+
+    def __init__(self, items: Sequence[Computation]) -> None:
+        self._items = tuple(items)
+        self._names = {item.name: item for item in reversed(self._items)}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Computation]:
+        return iter(self._items)
+
+    @overload
+    def __getitem__(self, key: int | str) -> Computation: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[Computation]: ...
+    def __getitem__(self, key: int | str | slice) -> Computation | Sequence[Computation]:
+        if isinstance(key, str):
+            return self._names[key.lstrip("%")]
+        return self._items[key]
+
+    def get(self, name: str) -> Computation | None:
+        return self._names.get(name.lstrip("%"))
+
+    def __contains__(self, key: object) -> bool:
+        if isinstance(key, str):
+            return key.lstrip("%") in self._names
+        return isinstance(key, Computation) and key in self._items
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} computations>"
+
+
+class Module:
+    """One HLO module as its text holds it.
+
+    Made by `hlo_lens.hlo.parse`; columns are read, values (shapes, attributes, metadata,
+    configurations, literals) are parsed when asked.
+    """
+
+    def __init__(
+        self, text: str, name: str, header: Mapping[str, str], frames_text: str,
+        *, filename: str | None = None,
+    ) -> None:
+        self.text = text
+        self.name = name
+        self.header = MappingProxyType(dict(header))
+        self.filename = filename
+        self.computations = ComputationList(())
+        self._frames_text = frames_text
+        self._repairs: tuple[Repair, ...] = ()
+        self._first_ids: list[int] = []
+        self.instruction_count = 0
+
+    def _fill(self, computations: Sequence[Computation], repairs: Sequence[Repair]) -> None:
+        """Number the computations and take them in; called once, by the reader."""
+        self._first_ids = []
+        count = 0
+        for index, computation in enumerate(computations):
+            computation.index = index
+            computation.first_id = count
+            self._first_ids.append(count)
+            count += len(computation.rows.names)
+        self.instruction_count = count
+        self.computations = ComputationList(computations)
+        self._repairs = tuple(repairs)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Module {self.name}: {len(self.computations)} computations, "
+            f"{self.instruction_count} instructions>"
+        )
+
+    @cached_property
+    def entry(self) -> Computation:
+        """The ENTRY computation; the last one where none is marked, as XLA has it."""
+        return next((c for c in self.computations if c.is_entry), self.computations[-1])
+
+    def instruction(self, id: int) -> Instruction:
+        """The instruction at position `id` of the text. Raises IndexError."""
+        if not 0 <= id < self.instruction_count:
+            raise IndexError(f"instruction {id} of {self.instruction_count}")
+        at = bisect_right(self._first_ids, id) - 1
+        return Instruction(self.computations[at], id - self._first_ids[at])
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the text order is the order of execution."""
+        return self.header.get("is_scheduled") == "true"
+
+    @property
+    def num_partitions(self) -> int | None:
+        return self._header_int("num_partitions")
+
+    @property
+    def replica_count(self) -> int | None:
+        return self._header_int("replica_count")
+
+    def _header_int(self, key: str) -> int | None:
+        text = self.header.get(key, "")
+        return int(text) if text.isdigit() else None
+
+    @cached_property
+    def input_output_alias(self) -> tuple[Alias, ...]:
+        """Donated buffers: which output lives in which parameter."""
+        text = self.header.get("input_output_alias")
+        return () if text is None else attrs.parse_alias(text)
+
+    @property
+    def frames_text(self) -> str:
+        """The stack-frame tables as written; "" where there are none."""
+        return self._frames_text
+
+    @cached_property
+    def frames(self) -> FrameTable:
+        return parse_frames(self._frames_text)
+
+    @cached_property
+    def has_metadata(self) -> bool:
+        """Whether any instruction has an `op_name`."""
+        return any('op_name="' in tail for c in self.computations for tail in c.rows.tails)
+
+    @cached_property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What the text lacks and was read around; empty for a whole text."""
+        return self._repairs + tuple(self._missing_computations())
+
+    def _missing_computations(self) -> Iterator[Repair]:
+        seen: set[str] = set()
+        for computation in self.computations:
+            for index, tail in enumerate(computation.rows.tails):
+                if "=" not in tail:
+                    continue
+                for attribute, names in called_names(tail).items():
+                    if computation.rows.inline and (index, attribute) in computation.rows.inline:
+                        continue
+                    for name in names:
+                        if name in seen or name in self.computations:
+                            continue
+                        seen.add(name)
+                        yield Repair(
+                            "missing-computation",
+                            f"%{computation.names[index]} calls %{name} ({attribute}), "
+                            "which the text does not define",
+                            computation.line_of(index),
+                        )
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the text stops in the middle."""
+        return any(repair.kind == "truncated" for repair in self._repairs)
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+
+    def line_at(self, offset: int) -> int:
+        """The 1-based line of an offset in the text."""
+        return bisect_right(self._line_starts, offset)
+
+    def to_text(self) -> str:
+        """The module in XLA's long form; reads back to the same module."""
+        from hlo_lens.hlo.printer import module_text
+
+        return module_text(self)
+
+    def expanded(self) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], ...]:
+        """Per computation (opcode, operand positions), as XLA's own parser builds them.
+
+        What sugar implies is in it: `x#1` is a get-tuple-element in front of its user, `OP-start`
+        an async-start behind a computation of its own. Opcodes are XLA's `kAdd` names.
+        """
+        from hlo_lens.hlo.expanded import expanded
+
+        return expanded(self)

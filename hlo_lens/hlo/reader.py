@@ -1,0 +1,166 @@
+"""parse: HLO text in, Module out; the fast path where it holds, the full scanner elsewhere."""
+
+from __future__ import annotations
+
+import re
+
+from hlo_lens.hlo.errors import HloParseError
+from hlo_lens.hlo.fast import read_rows
+from hlo_lens.hlo.lexer import skip_space
+from hlo_lens.hlo.module import Computation, Module, Repair
+from hlo_lens.hlo.scanner import ScannedComputation, Scanner, starts_computation
+
+_LOG_PREFIX = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w./-]+:\d+\] ?", re.M)
+_HEADER = re.compile(r"(ENTRY )?%?([A-Za-z_][\w.-]*) (?:\([^\n]*\) -> [^\n]* )?\{\n", re.A)
+_CLOSE = re.compile(r'\}(?:, execution_thread="([^"\\\n]*)")?(?: // [^\n]*)?(?:\n+|\Z)')
+
+
+def parse(text: str, *, filename: str | None = None, fast: bool = True) -> Module:
+    """Read one HLO module.
+
+    Args:
+      text: HLO text of any version, before or after optimization, whole or cut off.
+      filename: for error messages and reports.
+      fast: False sends everything through the full scanner (the result is the same).
+
+    Raises:
+      HloParseError: with line, column, what was expected and what was found.
+    """
+    try:
+        return _parse(text, filename, fast)
+    except HloParseError as error:
+        if error.filename is None and filename is not None:
+            error.filename = filename
+            error.args = (error._sentence(),)
+        raise
+
+
+def _parse(text: str, filename: str | None, fast: bool) -> Module:
+    repairs: list[Repair] = []
+    text = text.removeprefix("\ufeff")
+    pos = skip_space(text, 0)
+    if _LOG_PREFIX.match(text, pos):
+        text = _LOG_PREFIX.sub("", text)
+        repairs.append(Repair("log-prefix", "log prefixes in front of lines were taken off", 1))
+        pos = skip_space(text, 0)
+    if pos >= len(text):
+        raise HloParseError(text, pos, "HLO text", filename=filename)
+    interned: dict[str, str] = {}
+    scanner = Scanner(text, interned, filename=filename)
+    name, header = "", {}
+    has_header = re.compile(r"HloModule\b").match(text, pos) is not None
+    if has_header:
+        name, header, pos = scanner.header(pos)
+    frames_start = pos
+    pos = scanner.frames(pos)
+    module = Module(text, name, header, text[frames_start:pos].strip(), filename=filename)
+    computations: list[Computation] = []
+    if fast:
+        pos = _fast_computations(module, skip_space(text, pos), interned, computations)
+    scanner.first_computation = len(computations)
+    _scan_rest(scanner, pos, has_header or bool(computations))
+    computations += [_as_computation(module, scanned) for scanned in scanner.computations]
+    if not computations:
+        raise HloParseError(text, len(text), "a computation", filename=filename)
+    repairs += scanner.repairs
+    _check_entry(computations, text, filename, repairs, has_header)
+    module._fill(computations, repairs)
+    if not name:
+        module.name = f"module_{module.entry.name}"
+    return module
+
+
+def _scan_rest(scanner: Scanner, pos: int, has_header: bool) -> None:
+    text = scanner.text
+    pos = skip_space(text, pos)
+    if pos < len(text) and not has_header and not starts_computation(text, pos):
+        pos = skip_space(text, scanner.single_instruction(pos))
+        if pos < len(text):
+            raise scanner.error(pos, "the end of the text behind a single instruction")
+        return
+    scanner.all_computations(pos)
+
+
+def _fast_computations(
+    module: Module, pos: int, interned: dict[str, str], computations: list[Computation]
+) -> int:
+    """Read computations while they are in printed form; the offset of the first that is not."""
+    text = module.text
+    line = text.count("\n", 0, pos) + 1
+    while (header := _HEADER.match(text, pos)) is not None:
+        body = header.end()
+        close = _closing(text, body)
+        if close is None:
+            break
+        rows = read_rows(text[body : close.start()], body, interned)
+        if rows is None:
+            computation, behind = _scanned_alone(module, pos, interned, len(computations))
+            # What the scanner read must be this computation and nothing that the fast path
+            # would have taken for its end.
+            if computation is None or skip_space(text, behind) < close.end():
+                break
+            if behind > close.end():
+                break
+            computations.append(computation)
+        else:
+            computations.append(
+                Computation(
+                    module, header[2], rows, is_entry=header[1] is not None,
+                    execution_thread=close[1], text_line=line,
+                )
+            )
+        line += text.count("\n", pos, close.end())
+        pos = close.end()
+    return pos
+
+
+def _closing(text: str, pos: int) -> re.Match[str] | None:
+    """The line that closes the computation whose body starts at `pos`."""
+    at = text.find("\n}", pos)
+    while at >= 0:
+        # A raw configuration may have a line that begins with '}' too, but goes on behind it.
+        close = _CLOSE.match(text, at + 1)
+        if close is not None:
+            return close
+        at = text.find("\n}", at + 1)
+    return None
+
+
+def _scanned_alone(
+    module: Module, pos: int, interned: dict[str, str], first: int
+) -> tuple[Computation | None, int]:
+    """One computation by the full scanner; None where it brings inline ones or repairs."""
+    scanner = Scanner(module.text, interned, filename=module.filename, first_computation=first)
+    behind = scanner.computation(pos)
+    if len(scanner.computations) != 1 or scanner.repairs:
+        return None, behind
+    return _as_computation(module, scanner.computations[0]), behind
+
+
+def _as_computation(module: Module, scanned: ScannedComputation) -> Computation:
+    return Computation(
+        module, scanned.name, scanned.rows, is_entry=scanned.is_entry,
+        execution_thread=scanned.execution_thread,
+        text_line=module.line_at(scanned.start),
+    )
+
+
+def _check_entry(
+    computations: list[Computation], text: str, filename: str | None, repairs: list[Repair],
+    has_header: bool,
+) -> None:
+    entries = [computation for computation in computations if computation.is_entry]
+    if len(entries) > 1:
+        offset = sum(len(line) + 1 for line in text.split("\n")[: entries[1].text_line - 1])
+        raise HloParseError(
+            text, offset, "one ENTRY computation", found="a second ENTRY", filename=filename
+        )
+    if not entries and (has_header or len(computations) > 1):
+        last = computations[-1]
+        repairs.append(
+            Repair(
+                "no-entry",
+                f"no computation is marked ENTRY; the last one, %{last.name}, is taken for it",
+                last.text_line,
+            )
+        )
