@@ -112,8 +112,8 @@ def _problem(
 
 
 @cache
-def discover_passes() -> Registry:
-    """The built-in passes, in order of their file names, then those of installed packages.
+def discover_passes(*, installed: bool = True) -> Registry:
+    """The built-in passes, in order of their file names, then those of packages `installed`.
 
     Every module of `hlo_lens_passes` whose name has no leading underscore exposes `PASS`; an entry
     point of group `hlo_lens.passes` names a pass object. Nothing is raised: what cannot be
@@ -121,7 +121,7 @@ def discover_passes() -> Registry:
     """
     passes: list[object] = []
     findings: list[Finding] = []
-    for name, load in (*_built_in(), *_installed()):
+    for name, load in (*_built_in(), *(_installed() if installed else ())):
         try:
             passes.append(load())
         except _CRASH as error:

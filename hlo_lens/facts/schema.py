@@ -1,0 +1,93 @@
+"""The schema described: every table and column, as JSON and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hlo_lens.facts.columns import COMMON, ROLE_DOCS, TYPE_DOCS, Column, Table
+
+
+def as_data(tables: Iterable[Table], version: int) -> dict[str, object]:
+    """The schema as JSON holds it: `schema_version` and `tables`, each with its `columns`."""
+    return {
+        "schema_version": version,
+        "tables": [
+            {
+                "name": table.name,
+                "row": table.row,
+                "columns": [_column_data(column) for column in table.columns],
+            }
+            for table in tables
+        ],
+    }
+
+
+def as_markdown(tables: Sequence[Table], version: int) -> str:
+    """The schema as a page: what types and roles mean, the common columns once, every table."""
+    parts = [
+        f"# Tables\n\nSchema version {version}. `hlolens schema` prints this page;"
+        ' `hlolens query FILE… "SQL"` asks the tables.\n',
+        'A row\'s key is `(module, id)`. NULL is "not known", never 0.\n',
+        _markdown_words("Type", TYPE_DOCS.items()),
+        _markdown_words("Role", ROLE_DOCS.items()),
+    ]
+    if any(has_common(table) for table in tables):
+        parts.append(f"## Common columns\n\n{_markdown_columns(COMMON)}")
+    parts.extend(_markdown_table(table) for table in tables)
+    return "\n".join(parts)
+
+
+def has_common(table: Table) -> bool:
+    """Whether a table has all the common columns."""
+    return set(COMMON) <= set(table.columns)
+
+
+def own_columns(table: Table) -> tuple[Column, ...]:
+    """The columns of a table, without the common ones where it has them all."""
+    if not has_common(table):
+        return table.columns
+    return tuple(column for column in table.columns if column not in COMMON)
+
+
+def meaning(column: Column) -> str:
+    """A column's doc, with the words of an enum."""
+    return f"{column.doc} ({', '.join(column.values)})" if column.values else column.doc
+
+
+def _column_data(column: Column) -> dict[str, object]:
+    data: dict[str, object] = {
+        "name": column.name,
+        "type": column.type,
+        "role": column.role,
+        "unit": column.unit,
+        "doc": column.doc,
+    }
+    return data | {"values": list(column.values)} if column.values else data
+
+
+def _markdown_table(table: Table) -> str:
+    also = " Also the common columns." if has_common(table) else ""
+    columns = own_columns(table)
+    return f"## {table.name}\n\nA row is {table.row}.{also}\n" + (
+        f"\n{_markdown_columns(columns)}" if columns else ""
+    )
+
+
+def _markdown_columns(columns: Iterable[Column]) -> str:
+    lines = ["| column | type | role | unit | meaning |", "|---|---|---|---|---|"]
+    lines += [
+        f"| `{column.name}` | {column.type} | {column.role} | {column.unit or ''} |"
+        f" {_markdown_text(meaning(column))} |"
+        for column in columns
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_words(title: str, words: Iterable[tuple[str, str]]) -> str:
+    lines = [f"| {title.lower()} | meaning |", "|---|---|"]
+    lines += [f"| {word} | {_markdown_text(doc)} |" for word, doc in words]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_text(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
