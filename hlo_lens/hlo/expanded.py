@@ -48,24 +48,37 @@ def expanded(module: Module) -> tuple[tuple[Row, ...], ...]:
 
 
 def _expand(computation: Computation, found: list[tuple[Row, ...]]) -> None:
-    """Append what the computation implies, in text order, then itself."""
+    """Append what the computation implies, in text order, and itself behind it.
+
+    The single-instruction form stands in front of what it holds.
+    """
     rows: list[Row] = []
     position: dict[int, int] = {}
+    behind: list[Computation] = []
     for index in range(len(computation.rows.names)):
         for callee in _implied_callees(computation, index):
-            _expand(callee, found)
+            if callee.implied or computation.implied or callee.index < computation.index:
+                _expand(callee, found)
+            else:
+                behind.append(callee)
         for operand in computation.operand_indices(index):
             _place_implied(computation, operand, rows, position)
-        operands = tuple(position[o] for o in computation.operand_indices(index))
+        if computation.implied:  # parameters of late-bound operands stand behind their user
+            operands = computation.operand_indices(index)
+        else:
+            operands = tuple(position[o] for o in computation.operand_indices(index))
         position[index] = len(rows)
         rows.append((enum_name(base_opcode(computation.opcodes[index])), operands))
     found.append(tuple(rows))
+    for callee in behind:
+        _expand(callee, found)
 
 
 def _implied_callees(computation: Computation, index: int) -> Iterator[Computation]:
     written = sugar(computation.opcodes[index])
     if written is not None and written[1] == "start":
         yield from Instruction(computation, index).called
+        return
     for (at, _), callees in (computation.rows.inline or {}).items():
         if at == index:
             yield from (computation.module.computations[i] for i in callees)

@@ -10,8 +10,9 @@ import re
 
 from hlo_lens.hlo.errors import HloParseError
 
-SPACE = re.compile(r"(?:[ \t\r\n]+|/\*.*?\*/|//[^\r\n]*)*", re.S)
-"""White space and comments, which may stand between any two tokens."""
+SPACE = re.compile(r"(?:[ \t\r\n\xa0]+|/\*.*?\*/|//[^\r\n]*)*", re.S)
+"""White space and comments, which may stand between any two tokens; also the no-break space
+of texts copied from web pages."""
 
 IDENTIFIER = re.compile(r"[A-Za-z_][\w.-]*", re.A)
 NAME = re.compile(r"%?([A-Za-z_0-9][\w.-]*)", re.A)
@@ -27,7 +28,7 @@ _INSIDE = {
     )
     for opening, closing in _CLOSING.items()
 }
-_WORD = re.compile(r"(?:[%\w.+*:#?]|-(?!>))+", re.A)
+_WORD = re.compile(r"(?:[%\w.+*:#?@]|-(?!>))+", re.A)
 _CONTINUES = re.compile(r"[{(\[]|<=|->|\+|~")
 _MORE_NAMES = re.compile(r"\s*,\s*(%[\w.-]+)(?!\s*=)", re.A)
 
@@ -105,7 +106,8 @@ def skip_layout(text: str, pos: int) -> int:
     at = skip_space(text, pos)
     if text.startswith("{", at):
         first = skip_space(text, at + 1)
-        if first < len(text) and (text[first].isdigit() or text[first] == ":"):
+        # `{}` is what 2018 printed for a scalar; a computation body is never empty.
+        if first < len(text) and (text[first].isdigit() or text[first] in ":}"):
             return match_bracket(text, at)
     return pos
 

@@ -471,29 +471,66 @@ def _without_comments(text: str) -> str:
 
 
 def _implied_computation(start: Instruction, operation: str) -> Computation:
-    """The computation that `OP-start(a, b), …` implies: a parameter an operand, then OP."""
-    operands = start.operands
-    names = [f"param_{i}" for i in range(len(operands))]
-    opcodes = ["parameter"] * len(operands)
-    shapes = [operand.shape_text for operand in operands]
-    bounds = array("i", [0] * (len(operands) + 1))
-    flat = array("i", range(len(operands)))
-    bounds.append(len(operands))
-    name = f"{start.computation.name_of(start.index)}.wrapped"
-    rows = Rows(
-        names=[*names, operation],
-        opcodes=[*opcodes, operation],
-        shapes=[*shapes, _wrapped_shape(start.shape_text)],
-        arguments=[*(str(i) for i in range(len(operands))), ", ".join(f"%{n}" for n in names)],
-        tails=[*("" for _ in operands), start.tail],
-        operands=flat,
-        bounds=bounds,
-        root=len(operands),
-        index={n: i for i, n in enumerate([*names, operation])},
-        implied=[],
+    """The computation that `OP-start(a, b), …` implies: a parameter an operand, then OP.
+
+    Operands that updates bind later are parameters behind OP, as XLA adds them.
+    """
+    owner = start.computation
+    inline = {
+        attribute: callees
+        for (index, attribute), callees in (owner.rows.inline or {}).items()
+        if index == start.index
+    }
+    bound, late = start.operands, _late_operands(start)
+    if operation in ("call", "fusion"):  # others apply theirs to elements
+        late += _unbound_parameters(start, inline)[len(bound) + len(late) :]
+    at = len(bound)
+    names = [f"param_{i}" for i in range(at + len(late))]
+    operands = [i if i < at else i + 1 for i in range(len(names))]
+    columns = [
+        (name, "parameter", operand.shape_text, str(i), "")
+        for i, (name, operand) in enumerate(zip(names, (*bound, *late), strict=True))
+    ]
+    arguments = ", ".join(f"%{name}" for name in names)
+    columns.insert(
+        at, (operation, operation, _wrapped_shape(start.shape_text), arguments, start.tail)
     )
-    module = start.computation.module
-    return Computation(module, name, rows, text_line=start.text_line, host=start)
+    taken, opcodes, shapes, texts, tails = zip(*columns, strict=True)
+    rows = Rows(
+        names=taken, opcodes=opcodes, shapes=shapes, arguments=texts, tails=tails,
+        operands=array("i", operands),
+        bounds=array("i", [0] * (at + 1) + [len(operands)] * (len(late) + 1)),
+        root=at,
+        index={name: i for i, name in enumerate(taken)},
+        implied=[],
+        inline={(at, attribute): callees for attribute, callees in inline.items()},
+    )
+    name = f"{start.name}.wrapped"
+    return Computation(owner.module, name, rows, text_line=start.text_line, host=start)
+
+
+def _late_operands(start: Instruction) -> list[Instruction]:
+    """Operands that the updates behind an async start add to it."""
+    found: list[Instruction] = []
+    link: Instruction | None = start
+    while link is not None:
+        link = next((user for user in link.users if user.opcode.endswith("-update")), None)
+        if link is not None:
+            found += link.operands[1:]
+    return found
+
+
+def _unbound_parameters(
+    start: Instruction, inline: Mapping[str, tuple[int, ...]]
+) -> list[Instruction]:
+    """Parameters of the computation that the wrapped operation calls, if it calls one."""
+    computations = start.computation.module.computations
+    for callees in inline.values():
+        return list(computations[callees[0]].parameters)
+    for attribute, names in called_names(start.tail).items():
+        if attribute in ("calls", "to_apply") and names[0] in computations:
+            return list(computations[names[0]].parameters)
+    return []
 
 
 def _wrapped_shape(shape_text: str) -> str:

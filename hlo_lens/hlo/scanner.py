@@ -425,15 +425,19 @@ class Scanner:
                 self._repair("elided-operands", "a printer left operands out ('...')", pos)
                 break
             operand, pos = self._operand(pos, end, builder)
-            operands.append(operand)
+            if operand is not None:
+                operands.append(operand)
             pos = skip_space(text, pos)
             if pos < end and text[pos] != ",":
                 raise self.error(pos, "',' or ')' behind an operand")
             pos = skip_space(text, pos + 1)
         return tuple(operands)
 
-    def _operand(self, pos: int, end: int, builder: _Builder) -> tuple[int, int]:
-        """One operand: a name, a shape and a name, a nameless shape, a nested operation."""
+    def _operand(self, pos: int, end: int, builder: _Builder) -> tuple[int | None, int]:
+        """One operand: a name, a shape and a name, a nested operation; None for a shape alone.
+
+        A shape alone is a parameter in the single-instruction form; elsewhere XLA ignores it.
+        """
         text = self.text
         start = pos
         behind = skip_shape(text, pos)
@@ -444,7 +448,10 @@ class Scanner:
         name = NAME.match(text, pos)
         if name is None:
             if shape and (pos >= end or text[pos] == ","):
-                return self._undeclared(builder, "", shape), pos
+                if self._single:
+                    return self._undeclared(builder, "", shape), pos
+                self._repair("elided-operands", f"an operand has no name, only '{shape}'", start)
+                return None, pos
             raise self.error(pos, "an operand")
         after = skip_space(text, name.end())
         if text.startswith("(", after) and not name.group().startswith("%"):
@@ -537,12 +544,13 @@ class Scanner:
             pos = skip_space(text, equals + 1)
         else:
             given = ""
-        shape_end = skip_space(text, skip_shape(text, pos) or pos)
-        opcode = IDENTIFIER.match(text, shape_end)
-        end = self._operation(pos, builder, given or (opcode.group() if opcode else ""), start)
+        # The computation stands in front of those written in place, as XLA has it.
+        self._add(given, builder, True, None, start)
+        opcode = self._shape_and_opcode(pos)[1]
+        end = self._operation(pos, builder, given or opcode, start)
         self._single = False
-        builder.root = len(builder.names) - 1
-        self._add(builder.names[-1], builder, True, None, start)
+        name_of_module = builder.names[-1]
+        self.computations[0] = ScannedComputation(name_of_module, builder.rows(), True, None, start)
         return end
 
 
