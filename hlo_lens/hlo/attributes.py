@@ -19,7 +19,7 @@ _QUOTED: Final = r"'(?:[^'\\\n]++|\\.)*+'"
 _SLASH: Final = r"/(?![*/])"
 
 
-def _braces(levels: int) -> str:
+def braces(levels: int) -> str:
     """A pattern for `{...}` with at most `levels` braces inside each other and no comment."""
     inner = rf"[^{{}}\"'/]++|{_STRING}|{_QUOTED}|{_SLASH}"
     pattern = rf"\{{(?:{inner})*+\}}"
@@ -32,7 +32,7 @@ def _braces(levels: int) -> str:
 # must follow (a comma and an attribute, or the end) is looked at by the caller.
 _FAST = re.compile(
     rf"""\s*+,\s*+([A-Za-z_][\w.\-]*+)\s*+=\s*+
-    ( {_braces(6)}
+    ( {braces(6)}
     | {_STRING}
     | (?: [^\s,{{}}()\[\]"'/]++ | \[[^\[\](){{}}"'/]*+\] | \([^\[\](){{}}"'/]*+\) )++
     )(?=,|\s*+\Z)""",

@@ -7,9 +7,10 @@ xla/hlo/ir/tile_assignment.cc and xla/hlo/ir/replica_group.cc.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from math import prod
 
 from hlo_lens.hlo.attributes import inside, parse_ints, split_list, strip_comments
@@ -117,19 +118,16 @@ class Mesh:
 
 
 _MESH = re.compile(
-    r"""mesh\[((?:[^\[\]'"]++|'[^']*+'|"[^"]*+"|\[[^\[\]]*+\])*+)\]
-        (?:,?(device_ids=\((?:[^()]++|\([^()]*+\))*+\)))?""",
+    r"""\s*+mesh\s*+\[((?:[^\[\]'"]++|'[^']*+'|"[^"]*+"|\[[^\[\]]*+\])*+)\]
+        (?:\s*+,?\s*+(device_ids\s*+=\s*+\((?:[^()]++|\([^()]*+\))*+\)))?""",
     re.VERBOSE,
 )
-_AXIS_SIZE = re.compile(r"(?:'([^']*)'|\"([^\"]*)\"|([\w.\-]+))=(\d+)")
-_AXIS = re.compile(r"(?:'([^']*)'|\"([^\"]*)\"|([\w.\-]+))(?::\((\d+)\)(\d+))?\Z")
+_AXIS_SIZE = re.compile(r"(?:'([^']*)'|\"([^\"]*)\"|([\w.\-]+))\s*=\s*(\d+)")
+_AXIS = re.compile(r"(?:'([^']*)'|\"([^\"]*)\"|([\w.\-]+))\s*(?::\s*\(\s*(\d+)\s*\)\s*(\d+))?")
 
 
 def read_mesh(text: str) -> tuple[Mesh, int]:
-    """The `mesh['a'=2,'b'=4], device_ids=([8]T(0))` that starts `text`, and where it ends.
-
-    `text` has no blanks outside names.
-    """
+    """The `mesh['a'=2,'b'=4], device_ids=([8])` that starts `text`, and where it ends."""
     found = _MESH.match(text)
     if found is None:
         raise ValueError(f"expected mesh['axis'=size,...], found {text[:60]!r}")
@@ -137,7 +135,7 @@ def read_mesh(text: str) -> tuple[Mesh, int]:
     listed = found[2]
     for part in split_list(found[1]):
         axis = _AXIS_SIZE.fullmatch(part)
-        if part.startswith("device_ids="):
+        if part.startswith("device_ids"):
             listed = part
         elif axis is None:
             raise ValueError(f"expected 'axis'=size in a mesh, found {part!r}")
@@ -147,8 +145,8 @@ def read_mesh(text: str) -> tuple[Mesh, int]:
         raise ValueError(f"an axis stands twice in {found.group()[:60]!r}")
     devices = None
     if listed is not None:
-        ids = inside(listed.removeprefix("device_ids="), "()")
-        devices = _mesh_devices(ids, tuple(size for _, size in axes))
+        ids = inside(listed.partition("=")[2], "()")
+        devices = _mesh_devices(without_blanks(ids), tuple(size for _, size in axes))
     return Mesh(tuple(axes), devices), found.end()
 
 
@@ -164,7 +162,7 @@ def _mesh_devices(text: str, dims: tuple[int, ...]) -> Iota | tuple[int, ...]:
 
 def parse_axis(text: str) -> Axis:
     """`'a'` or `'a':(1)2`."""
-    found = _AXIS.match(text)
+    found = _AXIS.fullmatch(text)
     if found is None:
         raise ValueError(f"expected 'axis' or 'axis':(pre)size, found {text!r}")
     name = found[1] or found[2] or found[3] or ""
@@ -261,11 +259,7 @@ def parse_replica_groups(text: str) -> ReplicaGroups:
 def _parse_mesh_form(text: str) -> ReplicaGroups:
     mesh, end = read_mesh(text)
     axes = tuple(map(parse_axis, split_list(inside(text[end:].lstrip(",")))))
-    sizes = dict(mesh.axes)
-    for axis in axes:
-        if axis.name not in sizes:
-            raise ValueError(f"the mesh has no axis {axis.name!r} in {text[:60]!r}")
-        _split_axis(sizes[axis.name], [other for other in axes if other.name == axis.name])
+    cut_mesh(mesh, axes)
     return ReplicaGroups("mesh", device_mesh=mesh, grouped=axes)
 
 
@@ -274,31 +268,49 @@ def _mesh_order(mesh: Mesh, grouped: tuple[Axis, ...]) -> tuple[int, ...]:
 
     Parts of one axis keep the order in which they are written.
     """
-    dims: list[int] = []
-    inner: list[int] = []
+    names = [name for name, _ in mesh.axes]
+    sizes, places = cut_mesh(mesh, sorted(grouped, key=lambda axis: names.index(axis.name)))
+    outer = [index for index in range(len(sizes)) if index not in places]
+    return permuted(mesh.device_ids(), sizes, (*outer, *places))
+
+
+def cut_mesh(mesh: Mesh, axes: Sequence[Axis]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The mesh as an array with a dimension for each of `axes` and for what lies between them.
+
+    Returns its sizes in the mesh's order, and the dimension of each axis in the order of `axes`;
+    an axis of size 1 has none.
+
+    Raises:
+        ValueError: an axis is unknown, overlaps another one, or doesn't divide its mesh axis.
+    """
+    known = {name for name, _ in mesh.axes}
+    for axis in axes:
+        if axis.name not in known:
+            raise ValueError(f"the mesh has no axis {axis.name!r}, only {sorted(known)}")
+    sizes: list[int] = []
+    place: dict[Axis, int] = {}
     for name, size in mesh.axes:
-        parts = [axis for axis in grouped if axis.name == name]
-        pieces, places = _split_axis(size, parts)
-        inner += [len(dims) + place for place in places]
-        dims += pieces
-    outer = [index for index in range(len(dims)) if index not in inner]
-    return permuted(mesh.device_ids(), tuple(dims), (*outer, *inner))
+        parts = [axis for axis in axes if axis.name == name]
+        pieces, places = _cut_axis(size, parts)
+        place |= {part: len(sizes) + at for part, at in places.items()}
+        sizes += pieces
+    return tuple(sizes), tuple(place[axis] for axis in axes if axis in place)
 
 
-def _split_axis(size: int, parts: list[Axis]) -> tuple[list[int], list[int]]:
+def _cut_axis(size: int, parts: Sequence[Axis]) -> tuple[list[int], dict[Axis, int]]:
     """An axis cut at its parts: sizes of the pieces, and the piece of each part.
 
-    `a:(1)2, a:(4)2` of 8 gives ([2, 2, 2], [0, 2]).
+    `a:(1)2, a:(4)2` of 8 gives [2, 2, 2] and the pieces 0 and 2.
     """
-    if not parts:
-        return [size], []
-    spans = [(part.pre_size or 1, (part.pre_size or 1) * (part.size or size)) for part in parts]
-    cuts = sorted({1, size, *(cut for span in spans for cut in span)})
+    spans = {
+        part: (part.pre_size or 1, (part.pre_size or 1) * (part.size or size)) for part in parts
+    }
+    cuts = sorted({1, size, *chain.from_iterable(spans.values())})
     pieces = list(pairwise(cuts))
-    places = [cuts.index(start) for start, end in spans if end > start]
-    whole = all(span in pieces for span in spans if span[1] > span[0])
-    if cuts[-1] != size or not whole or any(after % before for before, after in pieces):
-        raise ValueError(f"the parts {', '.join(map(str, parts))} don't divide an axis of {size}")
-    if len(set(places)) != len(places):
-        raise ValueError(f"a part stands twice in {', '.join(map(str, parts))}")
-    return [after // before for before, after in pieces], places
+    places = {part: pieces.index(span) for part, span in spans.items() if span in pieces}
+    missing = [part for part, (start, end) in spans.items() if part not in places and start != end]
+    apart = len(set(places.values())) == len(places) and len(spans) == len(parts)
+    if cuts[-1] != size or missing or not apart or any(end % start for start, end in pieces):
+        shown = ", ".join(map(str, parts))
+        raise ValueError(f"the mesh axes {shown} don't divide {size} devices between them")
+    return [end // start for start, end in pieces], places

@@ -1,0 +1,182 @@
+"""Literals: the constant data in `constant({1, 2})`, read as Python values only when asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias
+
+from hlo_lens.hlo.attributes import strip_comments
+from hlo_lens.hlo.shape import Shape, parse_shape
+
+Value: TypeAlias = bool | int | float | complex
+
+_ELIDED = re.compile(r"\{\s*\.\.\.\s*\}")
+# Parentheses (of tuples and complex numbers) and commas carry nothing that the shape doesn't say.
+# A written shape stands before the data in text of 2018; `[1,2]:` is an index of sparse text.
+_TOKEN = re.compile(
+    r"""[\s,()]++
+      | (?P<brace>[{}])
+      | (?P<elided>\.\.\.)
+      | [a-z][a-z0-9]*\[[^\[\]]*\](?:\{[0-9,:]*\})?
+      | (?:\[[0-9,\s]*\]|[0-9]++)\s*+:
+      | (?P<number>-?[A-Za-z0-9_.+\-]++(?:\(0x[0-9a-fA-F]+\))?)
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Data as written, `text`, and the shape it fills.
+
+    Nothing is read before it is asked for, so a literal of any text can be made.
+    """
+
+    text: str
+    shape: Shape
+
+    @property
+    def elided(self) -> bool:
+        """Whether some array is printed as `{...}`: its contents aren't in the text."""
+        return _ELIDED.search(self.text) is not None
+
+    @property
+    def scalar(self) -> Value | None:
+        """The value of a scalar; None for an array or a tuple.
+
+        Raises:
+            ValueError: the text is no value of the shape's dtype.
+        """
+        if not self.shape.is_array or self.shape.dimensions:
+            return None
+        return next(self.values())
+
+    def values(self) -> Iterator[Value]:
+        """All values in the order of the text, tuple elements one after another.
+
+        pred gives bool, s* and u* int, f* float (any nan payload is dropped), c* complex. An
+        elided array gives nothing.
+
+        Raises:
+            ValueError: while iterating, where the text doesn't fit the shape.
+        """
+        tokens = _tokens(self.text)
+        for leaf in self.shape.leaves():
+            if leaf.dtype not in ("token", "opaque"):
+                yield from _leaf_values(tokens, leaf)
+        rest = next(tokens, None)
+        if rest is not None:
+            raise ValueError(f"expected the end of a literal of {self.shape}, found {rest!r}")
+
+    def __repr__(self) -> str:
+        shown = self.text if len(self.text) <= 40 else self.text[:37] + "..."
+        return f"Literal({shown!r}, {str(self.shape)!r})"
+
+
+def parse_shaped_literal(text: str) -> Literal:
+    """`s32[2]{0} {1, 2}`, the form of the `literal=` attribute.
+
+    Raises:
+        ValueError: no shape stands in front.
+    """
+    text = strip_comments(text).strip()
+    end = _shape_end(text)
+    return Literal(text[end:].strip(), parse_shape(text[:end]))
+
+
+def _shape_end(text: str) -> int:
+    """Where the shape in front ends: at the first blank outside parentheses."""
+    depth = 0
+    for found in re.finditer(r"[()\s]", text):
+        if found.group().isspace():
+            if depth == 0:
+                return found.start()
+        else:
+            depth += 1 if found.group() == "(" else -1
+    raise ValueError(f"expected a shape and a literal, found {text[:60]!r}")
+
+
+def _tokens(text: str) -> Iterator[str]:
+    """Braces, `...` and numbers of a literal."""
+    text = strip_comments(text)
+    position = 0
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None:
+            raise ValueError(f"expected a value, found {text[position : position + 40]!r}")
+        position = found.end()
+        if found.lastgroup is not None:
+            yield found.group()
+
+
+def _leaf_values(tokens: Iterator[str], shape: Shape) -> Iterator[Value]:
+    """The values of one array, taken from `tokens`."""
+    read = _reader(shape.dtype)
+    if not shape.dimensions:
+        yield read(tokens)
+        return
+    depth, count, elided = 0, 0, False
+    for token in tokens:
+        if token == "{":
+            depth += 1
+        elif token == "}":
+            depth -= 1
+        elif token == "...":
+            elided = True
+        elif depth == 0:
+            break
+        elif shape.dtype == "pred" and len(token) > 1 and not token.strip("01"):
+            for digit in token:  # text of 2018 has `{10110}`
+                count += 1
+                yield digit == "1"
+        else:
+            count += 1
+            yield read(chain((token,), tokens))
+        if depth == 0:
+            break
+    if depth != 0 or (count == 0 and not elided and shape.element_count):
+        raise ValueError(f"expected the values of {shape} in braces")
+    exact = not elided and not any(shape.dynamic) and shape.bytes is not None
+    if exact and count != shape.element_count:
+        raise ValueError(f"the literal of {shape} holds {count} values")
+
+
+def _reader(dtype: str) -> Callable[[Iterator[str]], Value]:
+    """How to take one value of this dtype from tokens."""
+    if dtype == "pred":
+        return _bool
+    if dtype in ("c64", "c128"):
+        return _complex
+    if dtype[0] in "su" and dtype[1:].isdigit():
+        return _int
+    return _float
+
+
+def _bool(tokens: Iterator[str]) -> bool:
+    token = next(tokens, "")
+    if token not in ("true", "false", "1", "0"):
+        raise ValueError(f"expected true or false in a literal, found {token!r}")
+    return token in ("true", "1")
+
+
+def _int(tokens: Iterator[str]) -> int:
+    token = next(tokens, "")
+    try:
+        return int(token)
+    except ValueError:
+        raise ValueError(f"expected an integer in a literal, found {token!r}") from None
+
+
+def _float(tokens: Iterator[str]) -> float:
+    token = next(tokens, "")
+    try:
+        return float(token.partition("(")[0])
+    except ValueError:
+        raise ValueError(f"expected a number in a literal, found {token!r}") from None
+
+
+def _complex(tokens: Iterator[str]) -> complex:
+    return complex(_float(tokens), _float(tokens))
