@@ -37,6 +37,10 @@ class InputError(ValueError):
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
 
+    def render(self) -> str:
+        """The sentence, as `HloParseError.render` gives it."""
+        return str(self)
+
 
 def read_text(path: str | Path) -> str:
     """The HLO text of `path` ("-" is standard input).

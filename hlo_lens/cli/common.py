@@ -229,16 +229,12 @@ def bad_input_told() -> Iterator[None]:
 
 def describe(problem: BaseException) -> str | None:
     """A sentence for a problem that is the input's, or None for one that is ours."""
-    from hlo_lens.files import InputError
-    from hlo_lens.hlo import HloParseError
-
-    if isinstance(problem, HloParseError):
-        return problem.render()
-    if isinstance(problem, InputError):
-        return str(problem)
-    if isinstance(problem, OSError) and problem.filename is not None:
+    if isinstance(problem, OSError):
+        if problem.filename is None:
+            return None
         return f"{os.fsdecode(problem.filename)}: {_os_sentence(problem)}"
-    return None
+    render = getattr(problem, "render", None)  # of HloParseError and InputError
+    return str(render()) if render is not None else None
 
 
 def _os_sentence(problem: OSError) -> str:
