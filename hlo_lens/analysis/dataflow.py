@@ -1,0 +1,381 @@
+"""Where a value comes from and where it goes, through what only moves it and across calls.
+
+A value is an element of what an instruction gives (`Value`). Going back or forward it passes
+get-tuple-element and tuple, opt-barrier, start/done pairs, Sharding and host-placement custom
+calls, the boundaries of fusions, calls, async computations, branches and whiles, and the opcodes
+in `moves`. A while carry that the body hands on unchanged is passed too; one that changes is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from hlo_lens.analysis.calls import CallGraph, CallSite
+from hlo_lens.hlo import Computation, Instruction
+from hlo_lens.hlo.opcodes import sugar
+
+MOVES = frozenset(("bitcast", "convert", "copy", "reshape"))
+"""Opcodes that give their operand in another layout, shape or dtype."""
+
+_COPIES = frozenset(("bitcast", "copy"))
+_PASSING = frozenset(("add-dependency", "domain", "opt-barrier", "optimization-barrier"))
+_PASSING_TARGETS = frozenset(
+    ("Sharding", "MoveToHost", "MoveToDevice", "annotate_device_placement")
+)
+# In which element of the tuple that a start gives the result is; all-reduce-start gives it bare.
+_RESULT_OF_START = {
+    "all-gather-start": (1,),
+    "async-start": (1,),
+    "async-update": (1,),
+    "collective-permute-start": (1,),
+    "copy-start": (0,),
+    "recv": (0,),
+}
+# Longer chains of moves than this do not occur; a text with computations that call themselves
+# would otherwise never end.
+_MOST_STEPS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Element `path` of what `instr` gives; `()` is all of it.
+
+    `via` holds the instructions through which the walk went into the computation of `instr`
+    (outermost first): a parameter there is an operand of the last of them, whoever else calls.
+    """
+
+    instr: Instruction
+    path: tuple[int, ...] = ()
+    via: tuple[Instruction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a value comes from: equal for two values that are the same thing moved about.
+
+    kind: `parameter` (of the entry, or of a computation whose caller is not known), `constant`,
+    `carry` (element `path` of the parameter of a while body or condition, which each iteration
+    changes), `operation` (anything that computes).
+    """
+
+    kind: Literal["parameter", "constant", "carry", "operation"]
+    instr: Instruction
+    path: tuple[int, ...] = ()
+
+
+def trace(graph: CallGraph, value: Value, *, moves: frozenset[str] = MOVES) -> Value:
+    """The value followed back to the instruction that computes it, or as far as it can be."""
+    for _ in range(_MOST_STEPS):
+        before = _back(graph, value, moves)
+        if before is None:
+            break
+        value = before
+    return value
+
+
+def producer(
+    graph: CallGraph,
+    instr: Instruction,
+    path: tuple[int, ...] = (),
+    *,
+    moves: frozenset[str] = MOVES,
+) -> Instruction:
+    """The instruction that computes this value; see `trace`. For the result of a while, what
+    computes it in the body; for that of a fusion, what computes it inside."""
+    return trace(graph, Value(instr, path), moves=moves).instr
+
+
+def value_source(
+    graph: CallGraph,
+    instr: Instruction,
+    path: tuple[int, ...] = (),
+    *,
+    moves: frozenset[str] = MOVES,
+) -> Source:
+    """Where this value comes from; see `Source` and `trace`."""
+    value = trace(graph, Value(instr, path), moves=moves)
+    opcode = value.instr.opcode
+    if opcode == "constant":
+        return Source("constant", value.instr, value.path)
+    if opcode != "parameter":
+        return Source("operation", value.instr, value.path)
+    callers = graph.callers(value.instr.computation)
+    carried = any(site.kind in ("body", "condition") for site in callers)
+    return Source("carry" if carried else "parameter", value.instr, value.path)
+
+
+def constant_value(graph: CallGraph, instr: Instruction) -> bool | int | float | complex | None:
+    """The one number this value is, also of a broadcast scalar; None where that is not known.
+
+    Converted from float to integer it is cut off, as XLA does; other conversions keep it.
+    """
+    found = trace(graph, Value(instr), moves=MOVES | {"broadcast"})
+    if found.instr.opcode != "constant" or found.path:
+        return None
+    try:
+        literal = found.instr.literal
+        number = None if literal is None else literal.scalar
+        dtype = instr.shape.dtype
+    except ValueError:
+        return None
+    if isinstance(number, float) and dtype[0] in "su":
+        return int(number) if abs(number) < 2**64 else None
+    return number
+
+
+def through(instr: Instruction, opcodes: frozenset[str] = MOVES) -> Instruction:
+    """Operand 0 of operand 0 …, while the opcode is one of `opcodes`; inside one computation."""
+    while instr.opcode in opcodes:
+        operands = instr.computation.operand_indices(instr.index)
+        if not operands:
+            break
+        instr = Instruction(instr.computation, operands[0])
+    return instr
+
+
+def is_invariant(graph: CallGraph, loop: Instruction, path: tuple[int, ...]) -> bool:
+    """Whether the body of a while hands element `path` of its carry on unchanged."""
+    known = graph.invariant_carries
+    found = known.get((loop, path))
+    if found is None:
+        # A body that holds its own while gets this answer, which ends the walk.
+        known[loop, path] = False
+        found = known[loop, path] = _is_handed_on(graph, loop, path)
+    return found
+
+
+def _is_handed_on(graph: CallGraph, loop: Instruction, path: tuple[int, ...]) -> bool:
+    body = called(loop, "body")
+    if body is None:
+        return False
+    value = Value(body.root, path)
+    for _ in range(_MOST_STEPS):
+        if value.instr.opcode == "parameter" and not value.via:
+            return value.instr.computation is body and value.path == path
+        before = _back(graph, value, _COPIES)
+        if before is None:
+            return False
+        value = before
+    return False
+
+
+def called(instr: Instruction, attribute: str) -> Computation | None:
+    """The first computation under an attribute of the instruction (`body`, `calls`, …)."""
+    callees = instr.computation.calls_of(instr.index).get(attribute)
+    return callees[0] if callees else None
+
+
+def _back(graph: CallGraph, value: Value, moves: frozenset[str]) -> Value | None:
+    """One step back, or None where the instruction computes or the walk cannot go on."""
+    instr, path, via = value.instr, value.path, value.via
+    opcode = instr.opcode
+    if opcode == "get-tuple-element":
+        index = instr.tuple_index
+        return None if index is None else _operand(instr, 0, (index, *path), via)
+    if opcode == "tuple":
+        return _operand(instr, path[0], path[1:], via) if path else None
+    if _passes(instr, moves):
+        return _operand(instr, 0, path, via)
+    if opcode == "parameter":
+        return _back_from_parameter(graph, value)
+    if opcode in ("fusion", "call"):
+        callee = called(instr, "calls") or called(instr, "to_apply")
+        return None if callee is None else Value(callee.root, path, (*via, instr))
+    if opcode == "while":
+        return _back_from_while(graph, value)
+    return _back_from_async(value, opcode)
+
+
+def _passes(instr: Instruction, moves: frozenset[str]) -> bool:
+    """Whether the instruction gives its operand 0, perhaps in another form."""
+    opcode = instr.opcode
+    if opcode == "custom-call":
+        return instr.custom_call_target in _PASSING_TARGETS
+    return opcode in moves or opcode in _PASSING
+
+
+def _operand(
+    instr: Instruction, position: int, path: tuple[int, ...], via: tuple[Instruction, ...]
+) -> Value | None:
+    operands = instr.computation.operand_indices(instr.index)
+    if position >= len(operands):
+        return None
+    return Value(Instruction(instr.computation, operands[position]), path, via)
+
+
+def _back_from_parameter(graph: CallGraph, value: Value) -> Value | None:
+    instr, path, via = value.instr, value.path, value.via
+    if via:
+        caller, outer = via[-1], via[:-1]
+    else:
+        site = graph.only_caller(instr.computation)
+        if site is None or site.kind in ("apply", "custom_call"):
+            return None
+        caller, outer = site.caller, ()
+    number = instr.parameter_number
+    if number is None:
+        return None
+    if caller.opcode == "while":
+        return _operand(caller, 0, path, outer) if is_invariant(graph, caller, path) else None
+    if caller.opcode == "conditional":
+        branches = caller.called
+        if branches.count(instr.computation) != 1:
+            return None
+        return _operand(caller, 1 + branches.index(instr.computation), path, outer)
+    return _operand(caller, number, path, outer)
+
+
+def _back_from_while(graph: CallGraph, value: Value) -> Value | None:
+    instr, path, via = value.instr, value.path, value.via
+    if is_invariant(graph, instr, path):
+        return _operand(instr, 0, path, via)
+    body = called(instr, "body")
+    # The whole tuple of a loop is the loop's; an element is what the body computes last.
+    if body is None or (not path and body.root.shape_text.startswith("(")):
+        return None
+    return Value(body.root, path, (*via, instr))
+
+
+def _back_from_async(value: Value, opcode: str) -> Value | None:
+    instr, path, via = value.instr, value.path, value.via
+    if opcode.endswith(("-done", "-update")):
+        result = _result_of(instr, 0) if opcode.endswith("-done") else ()
+        return _operand(instr, 0, (*result, *path), via)
+    if opcode == "copy-start":
+        return _operand(instr, 0, path[1:], via) if path and path[0] < 2 else None
+    if _plain(opcode) == "async-start" and path:
+        if path[0] == 0 and len(path) > 1:
+            return _operand(instr, path[1], path[2:], via)
+        callee = called(instr, "calls")
+        if path[0] == 1 and callee is not None:
+            return Value(callee.root, path[1:], (*via, instr))
+    return None
+
+
+def _result_of(done: Instruction, position: int) -> tuple[int, ...]:
+    """Where in the tuple of its start (or update) the result of a done is."""
+    start = _operand(done, position, (), ())
+    return () if start is None else _RESULT_OF_START.get(_plain(start.instr.opcode), ())
+
+
+def _plain(opcode: str) -> str:
+    written = sugar(opcode)
+    return opcode if written is None else f"async-{written[1]}"
+
+
+def consumers(
+    graph: CallGraph,
+    instr: Instruction,
+    path: tuple[int, ...] = (),
+    *,
+    moves: frozenset[str] = MOVES,
+    enter: bool = True,
+) -> tuple[Instruction, ...]:
+    """Instructions that compute with this value, each once, nearest first.
+
+    The same things are passed as in `trace`, forward. With `enter` false a fusion, call or start
+    that takes the value is itself a consumer, and so is a while or conditional.
+    """
+    seen = {(instr, path)}
+    found: dict[Instruction, None] = {}
+    queue = [(instr, path)]
+    for at, element in queue:  # grows while it is walked
+        for user, goes_on in _forward(graph, at, element, moves, enter):
+            if goes_on is None:
+                found[user] = None
+            elif (user, goes_on) not in seen:
+                seen.add((user, goes_on))
+                queue.append((user, goes_on))
+    return tuple(found)
+
+
+_Step = tuple[Instruction, tuple[int, ...] | None]
+
+
+def _forward(
+    graph: CallGraph, instr: Instruction, path: tuple[int, ...], moves: frozenset[str], enter: bool
+) -> Iterator[_Step]:
+    """Where element `path` goes: (instruction, element of it), or (consumer, None)."""
+    computation = instr.computation
+    for user_index in computation.user_indices(instr.index):
+        user = Instruction(computation, user_index)
+        for position, operand in enumerate(computation.operand_indices(user_index)):
+            element = _through_implied(computation, operand, instr.index, path)
+            if element is not None:
+                yield from _into(graph, user, position, element, moves, enter)
+    if instr.is_root and enter:
+        for site in graph.callers(computation):
+            yield from _out_of(site, path)
+
+
+def _through_implied(
+    computation: Computation, operand: int, target: int, path: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """What is left of `path` where the operand is `target` or `target#i#j`; else None."""
+    indices: list[int] = []
+    while operand != target:
+        if operand >= 0 or computation.opcode_of(operand) != "get-tuple-element":
+            return None
+        index = Instruction(computation, operand).tuple_index
+        if index is None:
+            return None
+        indices.append(index)
+        operand = computation.operand_indices(operand)[0]
+    wanted = tuple(reversed(indices))
+    if not path:
+        return ()
+    return path[len(wanted) :] if path[: len(wanted)] == wanted else None
+
+
+def _into(
+    graph: CallGraph,
+    user: Instruction,
+    position: int,
+    path: tuple[int, ...],
+    moves: frozenset[str],
+    enter: bool,
+) -> Iterator[_Step]:
+    opcode = user.opcode
+    if opcode == "get-tuple-element":
+        if not path or path[0] == user.tuple_index:
+            yield user, path[1:]
+    elif opcode == "tuple":
+        yield user, (position, *path)
+    elif _passes(user, moves) or opcode.endswith("-update"):
+        yield user, path
+    elif opcode.endswith("-done"):
+        result = _result_of(user, position)
+        if not path or path[: len(result)] == result:
+            yield user, path[len(result) :]
+    elif opcode == "copy-start":
+        yield user, (0, *path)
+    elif enter and opcode == "while":
+        yield from ((c.parameters[0], path) for c in user.called if c.parameters)
+        if is_invariant(graph, user, path):
+            yield user, path
+    elif enter and opcode == "conditional":
+        if position and position <= len(user.called) and user.called[position - 1].parameters:
+            yield user.called[position - 1].parameters[0], path
+        else:
+            yield user, None
+    elif enter and (opcode in ("fusion", "call") or _plain(opcode) == "async-start"):
+        callees = user.called
+        inside = [p for c in callees for p in c.parameters if p.parameter_number == position]
+        yield from ((parameter, path) for parameter in inside)
+        if not inside:
+            yield user, None
+    else:
+        yield user, None
+
+
+def _out_of(site: CallSite, path: tuple[int, ...]) -> Iterator[_Step]:
+    """Where the result of a called computation goes."""
+    if site.kind in ("fusion", "call", "branch"):
+        yield site.caller, path
+    elif site.kind == "async":
+        yield site.caller, (1, *path)
+    elif site.kind == "body":
+        yield site.caller, path
+        yield from ((c.parameters[0], path) for c in site.caller.called if c.parameters)
