@@ -131,7 +131,13 @@ COMMON: tuple[Column, ...] = (
     Column(
         "loop", "ref", "volatile", "innermost while around it; NULL outside or where callers differ"
     ),
-    Column("loop_depth", "int", "structural", "number of whiles around it", unit="loops"),
+    Column(
+        "loop_depth",
+        "int",
+        "structural",
+        "number of whiles around it; NULL where callers differ",
+        unit="loops",
+    ),
     Column(
         "executions",
         "int",

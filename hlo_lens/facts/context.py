@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 _NAMES = tuple(column.name for column in COMMON)
 
-# What all instructions of a computation share, by the computation's index; held no longer than
-# the analysis it comes from. A module of 64,000 instructions has a few thousand computations.
+# What all instructions of a computation share, held no longer than the analysis it comes from. A
+# module of 64,000 instructions has a few thousand computations.
 _Shared = tuple[int | None, int | None, int | None, int | None, int | None, str | None]
-_shared: WeakKeyDictionary[ModuleAnalysis, dict[int, _Shared]] = WeakKeyDictionary()
+_shared: WeakKeyDictionary[ModuleAnalysis, dict[Computation, _Shared]] = WeakKeyDictionary()
 
 
 def common(program: Program, module_index: int, instruction: Instruction) -> dict[str, object]:
@@ -28,18 +28,17 @@ def common(program: Program, module_index: int, instruction: Instruction) -> dic
 def common_row(program: Program, module_index: int, instruction: Instruction) -> tuple[object, ...]:
     """The common columns in the order of `COMMON`: the start of a row, for tables that are long.
 
-    `instr` and `text_line` are NULL for an instruction that is implied and not written.
+    An instruction that is implied and not written stands where the one does that implies it.
     """
     analysis = program.analysis(program.modules[module_index])
     phase = analysis.phase(instruction)
     loop, depth, executions, least, most, trips_kind = _of_computation(
         analysis, instruction.computation
     )
-    written = not instruction.implied
     return (
         None,
         module_index,
-        instruction.id if written else None,
+        instruction.id,
         instruction.name,
         phase.phase,
         phase.phase_from,
@@ -50,17 +49,17 @@ def common_row(program: Program, module_index: int, instruction: Instruction) ->
         most,
         trips_kind,
         instruction.source,
-        instruction.text_line if written else None,
+        instruction.text_line,
     )
 
 
 def _of_computation(analysis: ModuleAnalysis, computation: Computation) -> _Shared:
     known = _shared.setdefault(analysis, {})
-    found = known.get(computation.index)
+    found = known.get(computation)
     if found is None:
         loop = analysis.loop(computation)
         runs = analysis.executions(computation)
-        found = known[computation.index] = (
+        found = known[computation] = (
             None if loop is None else loop.instr.id,
             analysis.loop_depth(computation),
             runs.exact,
