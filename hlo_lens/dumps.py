@@ -45,6 +45,7 @@ _STAGE = re.compile(
     r"(?P<extra>[-.][\w.-]+)?"
 )
 _SHORT_STAGE = re.compile(rf"(?:(?P<key>.*?)[.-])??(?P<stage>{'|'.join(_SHORT)})")
+_PEEK = 4096  # bytes of a file whose name does not say what it is
 _PARTITIONER = re.compile(r"\.after_(?:stateful[-_]rng[-_])?spmd-partition(?:ing|er)(?:\.|$)")
 
 # Files beside a module that say more about its compile, by the key under which a Program has them.
@@ -133,8 +134,8 @@ def scan(folder: str | Path) -> tuple[DumpedModule, ...]:
         key = _key(root, path, name)
         if name.extra is not None:
             extras.setdefault(key, {})[name.extra] = path
-        elif _holds_module(path, name):
-            file = StageFile(name.stage, path, path.stat().st_size, name.platform)
+        elif (stage := _stage_of(path, name)) is not None:
+            file = StageFile(stage, path, path.stat().st_size, name.platform)
             found.setdefault(key, []).append(file)
             homes.setdefault(key, (path.parent, name))
     modules = []
@@ -185,9 +186,9 @@ def choose(modules: Sequence[DumpedModule], wanted: str) -> tuple[DumpedModule, 
 
 def choose_stage(stages: Sequence[str], wanted: str) -> tuple[str, ...]:
     """The stages that `wanted` means: a stage's name, an alias such as "opt", or a part of one."""
-    exact = _SHORT.get(wanted, wanted)
-    if exact in stages:
-        return (exact,)
+    wanted = _SHORT.get(wanted, wanted)
+    if wanted in (*STAGES, *stages):
+        return (wanted,) if wanted in stages else ()
     return tuple(dict.fromkeys(stage for stage in stages if wanted in stage))
 
 
@@ -207,21 +208,22 @@ def _key(root: Path, path: Path, name: FileName) -> str:
     return "/".join(parts) or root.resolve().name
 
 
-def _holds_module(path: Path, name: FileName) -> bool:
-    """Whether the file is HLO: its name says so, or else its first kilobytes do."""
-    if name.stage != UNKNOWN or path.name.endswith(
-        (".hlo", ".hlo.gz", ".hlo.pb", ".hlo_module.pb")
-    ):
-        return True
+def _stage_of(path: Path, name: FileName) -> str | None:
+    """The stage of the file, by its name, else by its first kilobytes; None where it is no HLO."""
+    if name.stage != UNKNOWN:
+        return name.stage
     try:
         with path.open("rb") as file:
-            head = file.read(4096)
+            head = file.read(_PEEK)
         if head.startswith(b"\x1f\x8b"):
             with gzip.open(path) as file:
-                head = file.read(4096)
+                head = file.read(_PEEK)
     except (OSError, EOFError):
-        return False
-    return re.search(rb"^\s*(?:HloModule|ENTRY)\s", head, re.MULTILINE) is not None
+        head = b""  # reading it will say what is wrong
+    if re.search(rb"^HloModule[^\n]*\bis_scheduled=true", head, re.MULTILINE):
+        return AFTER
+    is_hlo = path.name.endswith((".hlo", ".hlo.gz", ".hlo.pb", ".hlo_module.pb"))
+    return UNKNOWN if is_hlo or re.search(rb"^\s*(HloModule|ENTRY)\s", head, re.MULTILINE) else None
 
 
 def _ordered(files: Sequence[StageFile]) -> tuple[StageFile, ...]:

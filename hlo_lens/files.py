@@ -31,7 +31,7 @@ class InputError(ValueError):
 
     def __init__(self, path: str | Path, message: str) -> None:
         super().__init__(path, message)
-        self.path = str(path)
+        self.path = "<stdin>" if path == STDIN else str(path)
         self.message = message
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ def read_text(path: str | Path) -> str:
     """
     data = _ungzip(path, _read_bytes(path))
     if not data.strip():
-        raise InputError(path, "the file is empty")
+        raise InputError(path, "nothing came in" if path == STDIN else "the file is empty")
     for magic, what in _FOREIGN:
         if data.startswith(magic):
             raise InputError(path, f"this is {what}")
@@ -139,7 +139,8 @@ def _ungzip(path: str | Path, data: bytes) -> bytes:
         try:
             parts.append(member.decompress(rest))
         except zlib.error as error:
-            raise InputError(path, f"broken gzip data: {error}") from None
+            reason = str(error).rpartition(": ")[2]  # behind "Error -3 while decompressing data"
+            raise InputError(path, f"broken gzip data: {reason}") from None
         rest = member.unused_data
         if not member.eof:
             break

@@ -39,6 +39,9 @@ Exit codes:
 """
 
 
+COMPLETE_VARIABLE = "_HLOLENS_COMPLETE"
+
+
 class Verbs(click.Group):
     """Knows its verbs from a table, and imports one only to run it."""
 
@@ -110,13 +113,19 @@ def run(args: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an arrow is no reason to fail in a C locale
+    if instruction := os.environ.get(COMPLETE_VARIABLE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "hlolens", COMPLETE_VARIABLE, instruction)
     state = State()
     try:
-        code = cli.main(list(args), prog_name="hlolens", standalone_mode=False, obj=state)
+        with cli.make_context("hlolens", list(args), obj=state) as context:
+            cli.invoke(context)
         sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        state.worst(end.exit_code)
     except BrokenPipeError:  # the reader, such as head, has seen enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (the interpreter flushes it when it ends)
-        return state.exit_code
     except (KeyboardInterrupt, click.Abort):
         return 130
     except click.ClickException as problem:
@@ -124,7 +133,7 @@ def run(args: Sequence[str]) -> int:
         return FAILED
     except Exception as problem:
         return _tell(problem, state)
-    return max(code, state.exit_code) if isinstance(code, int) else state.exit_code
+    return state.exit_code
 
 
 def _tell_usage(problem: click.ClickException) -> None:

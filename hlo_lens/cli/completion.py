@@ -20,7 +20,9 @@ def command(ctx: click.Context, shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
+    from hlo_lens.cli import COMPLETE_VARIABLE
+
     completer = get_completion_class(shell)
     assert completer is not None
-    script = completer(ctx.find_root().command, {}, "hlolens", "_HLOLENS_COMPLETE")
+    script = completer(ctx.find_root().command, {}, "hlolens", COMPLETE_VARIABLE)
     click.echo(script.source_template % script.source_vars())

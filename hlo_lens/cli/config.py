@@ -57,10 +57,10 @@ def find(folder: Path, verbs: Container[str]) -> Config | None:
     for place in (folder, *folder.parents):
         own = place / "hlolens.toml"
         if own.is_file():
-            return _checked(own, _read(own), verbs)
+            return _checked(own, _table(own, _text(own)), verbs)
         project = place / "pyproject.toml"
-        if project.is_file() and b"hlolens" in project.read_bytes():
-            table = _read(project).get("tool", {}).get("hlolens")
+        if project.is_file() and "hlolens" in (text := _text(project)):
+            table = _table(project, text).get("tool", {}).get("hlolens")
             if table is not None:
                 return _checked(project, table, verbs)
     return None
@@ -74,13 +74,20 @@ def _names(param: click.Parameter) -> Iterable[str]:
                 yield name[2:]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _text(path: Path) -> str:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: {error}") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _table(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
 def _checked(path: Path, table: dict[str, Any], verbs: Container[str]) -> Config:

@@ -1,0 +1,256 @@
+"""The frame of the command line: help, version, options, config, exit codes, internal errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hlo_lens
+from hlo_lens.cli import VERBS, common
+from tests.conftest import Ran
+
+Cli = Callable[..., Ran]
+
+HLO = "ENTRY %main (p: f32[4]) -> f32[4] {\n  ROOT %p = f32[4]{0} parameter(0)\n}\n"
+
+
+def python(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        [sys.executable, *args], capture_output=True, text=True, timeout=60, **options
+    )
+
+
+def test_the_version(cli: Cli) -> None:
+    assert cli("--version") == Ran(0, f"hlolens {hlo_lens.__version__}\n", "")
+    assert cli("-q", "--version").out == cli("--version").out
+
+
+def test_help_lists_every_verb_and_the_exit_codes(cli: Cli) -> None:
+    for flag in ("-h", "--help"):
+        ran = cli(flag)
+        assert ran.code == 0
+        for verb, text in VERBS.items():
+            assert verb in ran.out
+            assert text.split()[-1] in ran.out
+        assert "the answer is no: not found" in ran.out
+
+
+def test_no_verb_prints_the_help_and_fails(cli: Cli) -> None:
+    ran = cli()
+    assert ran.code == 2
+    assert "Usage: hlolens" in ran.err + ran.out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_has_help_and_takes_the_common_options(cli: Cli, verb: str) -> None:
+    ran = cli(verb, "--help")
+    assert ran.code == 0
+    for option in ("--color", "-q", "-v", "-h"):
+        assert option in ran.out
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_help_and_version_import_nothing_heavy(flag: str) -> None:
+    script = (
+        "import sys; from hlo_lens.__main__ import main; main([sys.argv[1]]);"
+        "print(sorted({'networkx', 'jax', 'jaxlib', 'rich', 'numpy', 'graphviz'} & {*sys.modules}))"
+    )
+    assert python("-c", script, flag).stdout.splitlines()[-1] == "[]"
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    script = (
+        "import sys; before = {*sys.modules}; import hlo_lens;"
+        "print(sorted({*sys.modules} - before))"
+    )
+    assert python("-c", script).stdout == "['hlo_lens', 'hlo_lens._version']\n"
+
+
+def test_the_version_is_quick() -> None:
+    def seconds(*args: str) -> float:
+        began = time.perf_counter()
+        assert python(*args).returncode == 0
+        return time.perf_counter() - began
+
+    nothing = min(seconds("-c", "pass") for _ in range(5))
+    version = min(seconds("-m", "hlo_lens", "--version") for _ in range(5))
+    assert version < 3 * nothing
+
+
+def test_a_mistyped_verb_or_option_is_guessed(cli: Cli) -> None:
+    verb = cli("insepct", "x.hlo")
+    assert verb.code == 2
+    assert "no verb 'insepct'; did you mean 'inspect'?" in verb.err
+    option = cli("ls", "--modul", "x", ".")
+    assert option.code == 2
+    assert "--module" in option.err
+    assert "hlolens ls -h" in option.err
+
+
+def test_a_file_in_the_place_of_a_verb_is_told(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "step.hlo"
+    path.write_text(HLO)
+    assert f"hlolens inspect {path}" in cli(path).err
+
+
+def test_a_missing_argument_shows_the_usage(cli: Cli) -> None:
+    ran = cli("show")
+    assert ran.code == 2
+    assert "Missing argument 'FILE'" in ran.err
+    assert "Usage: hlolens show" in ran.err
+
+
+# --- config -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory below one that may hold a config; a dump lies in it."""
+    inner = tmp_path / "project" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "module_0001.jit_f.before_optimizations.txt").write_text(HLO)
+    monkeypatch.chdir(inner)
+    return inner
+
+
+def test_defaults_come_from_the_nearest_config(cli: Cli, folder: Path) -> None:
+    project = folder.parent / "pyproject.toml"
+    project.write_text('[tool.other]\n[tool.hlolens.ls]\nformat = "json"\n')
+    assert cli("ls", ".").out.startswith("[")
+    assert not cli("ls", ".", "--format", "terminal").out.startswith("[")
+    (folder / "pyproject.toml").write_text("[project]\nname = 'hlolens-user'\n")
+    assert cli("ls", ".").out.startswith("["), "a pyproject.toml without a section says nothing"
+    (folder / "hlolens.toml").write_text('color = "always"\n')
+    assert cli("ls", ".").out.startswith("\x1b[1mmodule")
+    assert not cli("--color", "never", "ls", ".").out.startswith("\x1b")
+    assert not cli("ls", ".", "--color", "never").out.startswith("\x1b")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[lss]\nformat = 'json'\n", "no verb 'lss'; did you mean 'ls'?"),
+        ("[ls]\nformt = 'json'\n", "[ls] has no option 'formt'; did you mean 'format'?"),
+        ("colour = 'never'\n", "no common option 'colour'; did you mean 'color'?"),
+        ("[ls\n", "not TOML"),
+        ("[ls]\nformat = 'xml'\n", "'xml' is not one of 'terminal', 'json'. (set in the config"),
+    ],
+)
+def test_a_config_with_a_mistake_is_refused(
+    cli: Cli, folder: Path, text: str, sentence: str
+) -> None:
+    (folder / "hlolens.toml").write_text(text)
+    ran = cli("ls", ".")
+    assert ran.code == 2
+    assert sentence in ran.err
+    assert cli("--help").code == 0, "help is there to mend it"
+
+
+# --- output -----------------------------------------------------------------------------------
+
+
+def test_color_only_where_it_is_wanted(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "\x1b[" not in cli("ls", ".").out
+    assert "\x1b[36m" in cli("ls", ".", "--color", "always").out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" not in cli("ls", ".", "--color", "never").out
+
+
+def test_quiet_leaves_only_errors(cli: Cli, folder: Path) -> None:
+    assert cli("ls", ".", "--module", "nope").err
+    ran = cli("-q", "ls", ".", "--module", "nope")
+    assert (ran.code, ran.err) == (1, "")
+    assert cli("-q", "ls", "nope").err
+
+
+def test_a_reader_that_stops_early_is_no_error(folder: Path) -> None:
+    script = (
+        f"{sys.executable} -m hlo_lens ls . --all --format json | head -c 1 >/dev/null;"
+        "echo ${PIPESTATUS[0]}"
+    )
+    for number in range(2, 800):
+        name = f"module_0001.jit_f.{number:04}.p.after_x.before_y.txt"
+        (folder / name).write_text(HLO)
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert ran.stderr == ""
+    assert ran.stdout == "0\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(cli: Cli, shell: str) -> None:
+    ran = cli("completion", shell)
+    assert ran.code == 0
+    assert "_HLOLENS_COMPLETE" in ran.out
+
+
+def test_completion_knows_verbs_and_options(folder: Path) -> None:
+    def complete(words: str) -> str:
+        environment = os.environ | {
+            "_HLOLENS_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }
+        return python("-m", "hlo_lens", env=environment).stdout
+
+    assert complete("hlolens in").split() == ["plain,inspect"]
+    assert "plain,--format" in complete("hlolens ls --f")
+
+
+def test_an_internal_error_is_one_sentence(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*args: object, **options: object) -> None:
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr("hlo_lens.cli.ls.modules_in", crash)
+    ran = cli("ls", ".")
+    assert ran.code == 2
+    assert ran.err.startswith("hlolens: error: internal error, a bug in hlolens: ZeroDivision")
+    assert "HLOLENS_DEBUG=1" in ran.err
+    assert ran.err.count("\n") == 1
+    assert "Traceback" in cli("-v", "ls", ".").err
+
+
+def test_an_interrupt_ends_quietly(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hlo_lens.cli.ls.modules_in", interrupt)
+    assert cli("ls", ".").code == 130
+
+
+def test_an_output_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
+    target = tmp_path / "report.txt"
+    target.write_text("before")
+
+    def fail_halfway() -> None:
+        with common.open_output(str(target)) as stream:
+            stream.write("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_halfway()
+    assert target.read_text() == "before"
+    with common.open_output(str(target)) as stream:
+        stream.write("whole")
+    assert [each.name for each in tmp_path.iterdir()] == ["report.txt"]
+    assert target.read_text() == "whole"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(None, "?"), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB"),
+     (1000 << 10, "1.0 MiB"), (40_909_665_280, "38.1 GiB"), (5 << 50, "5120.0 TiB")],
+)  # fmt: skip
+def test_bytes_for_people(count: int | None, text: str) -> None:
+    assert common.bytes_text(count) == text

@@ -1,0 +1,1 @@
+"""Tests of what needs jaxlib, and of what is said where it is missing."""
