@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @verb()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", nargs=-1)
 @click.argument("sql", metavar="SQL")
 @choice_options
 @format_option("table", "json", "csv")
@@ -69,6 +70,10 @@ def command(
     from hlo_lens.facts import Facts
     from hlo_lens.facts.sqlite import QueryError, run_query
 
+    if not files:
+        if sql == "-" or os.path.exists(sql):
+            raise click.UsageError(f"the SQL behind {sql} is missing")
+        raise click.UsageError("no FILE before the SQL")
     facts = [Facts(program) for program in programs(files, module=module, stage=stage)]
     if not facts:
         return

@@ -109,9 +109,8 @@ def _print_records(result: QueryResult, rows: Iterable[tuple[str, ...]], console
     for number, (row, values) in enumerate(zip(rows, result.rows, strict=True), start=1):
         console.print(Text(f"row {number}", style="bold"))
         for name, cell, value in zip(result.columns, row, values, strict=True):
-            line = Text(f"  {name:>{widest}}  ", style="dim")
-            line.append(cell, style="dim" if value is None else "not dim")
-            console.print(line, overflow="fold")
+            line = (f"  {name:>{widest}}  ", "dim"), (cell, "dim" if value is None else "")
+            console.print(Text.assemble(*line), overflow="fold")
 
 
 def _numeric_columns(result: QueryResult) -> list[bool]:

@@ -83,7 +83,13 @@ def test_bad_sql_is_a_sentence(file, capsys, sql: str, message: str) -> None:
 def test_a_forgotten_query(file, capsys) -> None:
     code, _, err = call(capsys, "query", file)
     assert code == 2
-    assert "FILE" in err
+    assert f"the SQL behind {file} is missing" in err
+
+
+def test_a_forgotten_file(capsys) -> None:
+    code, _, err = call(capsys, "query", SQL)
+    assert code == 2
+    assert "no FILE before the SQL" in err
 
 
 ENDLESS = "WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT"
