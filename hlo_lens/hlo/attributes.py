@@ -386,6 +386,8 @@ def _aliases(text: str) -> list[tuple[tuple[int, ...], int, tuple[int, ...], str
     entries = []
     for element in split_list(inside(text)):
         output, colon, target = element.partition(":")
+        if target.strip().isdigit():  # `{}: 0`, text of 2018
+            target = f"({target}, {{}})"
         parts = split_list(inside(target, "()")) if colon else []
         if len(parts) not in (2, 3):
             raise ValueError(f"expected {{output}}: (number, {{index}}), found {element!r}")

@@ -53,15 +53,28 @@ def parse_config(text: str) -> BackendConfig:
     quoted = text[:1] in ("'", '"')
     raw = parse_string(text) if quoted else text
     if raw.lstrip()[:1] in ("{", "["):
-        try:
-            return BackendConfig(raw, "json", json.loads(raw, strict=False))
-        except (ValueError, RecursionError):
-            pass
-        try:
-            return BackendConfig(raw, "mlir", parse_mlir(raw))
-        except ValueError:
-            pass
+        for kind, read in (("json", _json), ("mlir", parse_mlir), ("json", _proto_json)):
+            try:
+                return BackendConfig(raw, kind, read(raw))
+            except (ValueError, RecursionError):
+                continue
     return BackendConfig(raw, "string" if quoted else "raw")
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, strict=False)
+
+
+_LOOSE = re.compile(r'"(?:[^"\\]++|\\.)*+"|([A-Za-z_]\w*+)(?=\s*:)|,(?=\s*[}\]])', re.DOTALL)
+
+
+def _proto_json(text: str) -> Any:
+    """JSON as protobuf's reader takes it: bare keys, and a comma may stand at the end."""
+    return _json(
+        _LOOSE.sub(
+            lambda found: f'"{found[1]}"' if found[1] else found.group().removeprefix(","), text
+        )
+    )
 
 
 # ---------------------------------------------------------------------------- MLIR attributes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from typing import TypeAlias
 
 from hlo_lens.hlo.attributes import strip_comments
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     r"""[\s,()]++
       | (?P<brace>[{}])
       | (?P<elided>\.\.\.)
-      | [a-z][a-z0-9]*\[[^\[\]]*\](?:\{[0-9,:]*\})?
+      | [a-z][a-z0-9]*\[[^\[\]]*\](?:\{[0-9,]+\})?
       | (?:\[[0-9,\s]*\]|[0-9]++)\s*+:
       | (?P<number>-?[A-Za-z0-9_.+\-]++(?:\(0x[0-9a-fA-F]+\))?)
     """,
@@ -115,33 +115,48 @@ def _tokens(text: str) -> Iterator[str]:
 def _leaf_values(tokens: Iterator[str], shape: Shape) -> Iterator[Value]:
     """The values of one array, taken from `tokens`."""
     read = _reader(shape.dtype)
-    if not shape.dimensions:
-        yield read(tokens)
+    first = next(tokens, "")
+    if first != "{":
+        # A bare number fills the first element of an array, as in the reference; the rest is 0.
+        value = read(chain((first,), tokens))
+        yield value
+        yield from repeat(type(value)(0), (shape.element_count or 1) - 1)
         return
-    depth, count, elided = 0, 0, False
+    count, elided = 0, False
+    for item in _braced_values(tokens, shape.dtype == "pred", read):
+        if item is None:
+            elided = True
+        else:
+            count += 1
+            yield item
+    written_whole = not (elided or any(shape.dynamic) or _is_sparse(shape))
+    if written_whole and count != shape.element_count:
+        raise ValueError(f"the literal of {shape} holds {count} values")
+
+
+def _is_sparse(shape: Shape) -> bool:
+    return shape.layout is not None and shape.layout.sparse_elements is not None
+
+
+def _braced_values(
+    tokens: Iterator[str], is_pred: bool, read: Callable[[Iterator[str]], Value]
+) -> Iterator[Value | None]:
+    """The values up to the brace that closes the array; None for `...`."""
+    depth = 1
     for token in tokens:
         if token == "{":
             depth += 1
         elif token == "}":
             depth -= 1
+            if depth == 0:
+                return
         elif token == "...":
-            elided = True
-        elif depth == 0:
-            break
-        elif shape.dtype == "pred" and len(token) > 1 and not token.strip("01"):
-            for digit in token:  # text of 2018 has `{10110}`
-                count += 1
-                yield digit == "1"
+            yield None
+        elif is_pred and len(token) > 1 and not token.strip("01"):
+            yield from (digit == "1" for digit in token)  # text of 2018 has `{10110}`
         else:
-            count += 1
             yield read(chain((token,), tokens))
-        if depth == 0:
-            break
-    if depth != 0 or (count == 0 and not elided and shape.element_count):
-        raise ValueError(f"expected the values of {shape} in braces")
-    exact = not elided and not any(shape.dynamic) and shape.bytes is not None
-    if exact and count != shape.element_count:
-        raise ValueError(f"the literal of {shape} holds {count} values")
+    raise ValueError("expected '}' at the end of a literal")
 
 
 def _reader(dtype: str) -> Callable[[Iterator[str]], Value]:

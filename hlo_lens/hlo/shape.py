@@ -191,8 +191,9 @@ def _size(count: int | None, bits: int | None) -> int | None:
 
 
 def _padded_size(shape: Shape, layout: Layout) -> int | None:
-    """Bytes with padding; `ShapeUtil::ArraySize`, which counts the first tile only, agrees.
+    """Bytes with padding, as `ShapeUtil::ArraySize`.
 
+    That counts the first tile only; the same, where each further tile divides the one before it.
     Split configurations SC(...) add nothing here: what they pad depends on the target.
     """
     order = layout.minor_to_major or tuple(range(shape.rank - 1, -1, -1))
@@ -296,10 +297,14 @@ def _read(text: str) -> tuple[Shape, int]:
 def _read_array(text: str, position: int) -> tuple[Shape, int]:
     """An array, token, opaque value or buffer at `position`, and where it ends."""
     if text.startswith("b(", position):
-        held, end = _read_array(text, position + 2)
+        held, end = _read_plain(text, position + 2)
         if not held.is_array or not text.startswith(")", end):
             raise ValueError(f"a buffer holds one array, found {_short(text[position:])}")
         return _buffer(held), end + 1
+    return _read_plain(text, position)
+
+
+def _read_plain(text: str, position: int) -> tuple[Shape, int]:
     found = _HEAD.match(text, position)
     if found is None:
         raise ValueError(f"expected a shape such as f32[2,3], found {_short(text[position:])}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
 from typing import Any, Final
@@ -44,8 +44,10 @@ class Sharding:
     """One sharding, or a tuple of them.
 
     `kind` is "replicated", "manual", "unknown", "unreduced", "maximal" (everything on `device`),
-    "tiled" or "tuple" (its `elements`). `mesh` is there exactly when the text names a mesh; the
-    fields about axes belong to that form. `text` is what was written.
+    "tiled" or "tuple" (its `elements`). It says what the sharding means: a tiled form that splits
+    nothing and leaves all devices alike is "replicated", "manual" or "unreduced". `mesh` is there
+    exactly when the text names a mesh; the fields about axes belong to that form. `text` is what
+    was written, and devices keep the written order.
     """
 
     text: str
@@ -136,7 +138,7 @@ _PART = re.compile(
         devices=(?P<tiles>\[[^\[\]]*+\]\s*+
             (?: <=\s*+\[[^\[\]]*+\]\s*+(?:T\s*+\([^()]*+\))?
               | [0-9]++(?:\s*+,\s*+[0-9]++)*+ ))
-      | device=\s*+(?P<device>[0-9]++)
+      | device=\s*+(?P<device>-?[0-9]++)
       | maximal_mesh\[\s*+device_id\s*+=\s*+(?P<mesh_device>[0-9]++)\s*+\]
       | last_tile_dims=\s*+(?P<subgroups>\{{[^{{}}]*+\}})
       | shard_as\s++(?P<shard_as>[0-9]++)
@@ -169,7 +171,8 @@ def _single(text: str, body: str) -> Sharding:
             values["mesh"] = mesh
         else:
             values.update(_PARTS[part](found[part]))
-    return _checked(Sharding(text, **_with_kind(values, body)))
+    sharding = _checked(Sharding(text, **_with_kind(values, body)))
+    return replace(sharding, kind=_kind(sharding))
 
 
 def _tiles(text: str) -> dict[str, Any]:
@@ -254,3 +257,23 @@ def _checked(sharding: Sharding) -> Sharding:
     if len(sharding.subgroup_types) > len(sharding.assignment_dims):
         raise ValueError(f"{sharding.text[:60]!r} has more subgroups than tile dimensions")
     return sharding
+
+
+def _kind(sharding: Sharding) -> str:
+    """The kind; a tiled form that splits nothing comes to what all of its devices hold alike."""
+    mesh, subgroups = sharding.mesh, sharding.subgroup_types
+    if sharding.kind != "tiled" or sharding.shard_count > 1 or not (mesh or subgroups):
+        return sharding.kind
+    if mesh is not None:
+        manual = prod(map(mesh.axis_size, sharding.manual_axes))
+        unreduced = prod(map(mesh.axis_size, sharding.unreduced_axes))
+        rest = mesh.device_count // (manual * unreduced or 1)
+        sizes = {"manual": manual, "unreduced": unreduced, "replicated": rest}
+    else:
+        last = sharding.assignment_dims[-len(subgroups) :]
+        sizes = {
+            kind: prod(size for size, each in zip(last, subgroups, strict=True) if each == kind)
+            for kind in subgroups
+        }
+    held = [kind for kind, size in sizes.items() if size > 1]
+    return "tiled" if len(held) > 1 else held[0] if held else "replicated"
