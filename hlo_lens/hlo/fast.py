@@ -1,25 +1,39 @@
 """The fast path of the reader: text in the form that XLA's printers emit, one instruction a line.
 
-It refuses (returns None) whatever is not plainly in that form, line for line; the full scanner
-then reads the same span. Both give the same rows (tested against each other).
+A chunk of whole computations is taken apart by one regular expression. Whatever is not plainly in
+printed form, line for line, is refused, and the full scanner reads that computation instead. Both
+give the same rows (tested against each other).
 """
 
 from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
-from operator import ge
+from operator import ge, sub
 
 from hlo_lens.hlo.attributes import split_attributes
+from hlo_lens.hlo.lexer import skip_shape
 from hlo_lens.hlo.module import Rows
 
+CHUNK = 1 << 20
+"""Characters a chunk holds at least, so that what is made in passing stays small."""
+
+_NAME = r"%?([A-Za-z_][\w.-]*)"
 _PARENTHESES = r"\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*\)"
-_LINE = re.compile(
-    r"^  (ROOT )?%?([A-Za-z_][\w.-]*) = (\([^\n]*?\)|[a-z][^\s()=]*(?:\([^\s]*)?) ([a-z][\w-]*)"
-    rf"\(([^()\n]*(?:{_PARENTHESES}[^()\n]*)*)\)((?:,[^\n]*(?:\n(?!  )[^\n]+)*)?)\n",
+_ROW = re.compile(
+    # An instruction. A raw configuration may hold line breaks (Pallas kernels on TPU), and then
+    # a line may begin with '}' but goes on behind it.
+    rf"^(?:  (ROOT )?{_NAME} = (\([^\n]*?\)|[a-z]\w*\[[^\s]*) ([a-z][\w-]*)"
+    rf"\(([^()\n]*(?:{_PARENTHESES}[^()\n]*)*)\)((?:,[^\n]*(?:\n(?!  |\}}[ \n]|\}}, e)[^\n]+)*)?)"
+    # The first and the last line of a computation.
+    rf"|(ENTRY )?{_NAME} (?:\([^\n]*\) -> [^\n]* )?(\{{)"
+    r'|\}(?:, execution_thread="([^"\\\n]*)")?(?: // [^\n]*)?)(\n+|\Z)',
     re.M | re.A,
 )
+_STRIDE = _ROW.groups + 1
 _PERCENT_NAME = re.compile(r"%([\w.-]+)", re.A)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.A)
 _COMMENT = re.compile(r"/\*.*?\*/")
@@ -28,146 +42,240 @@ _COMMENT = re.compile(r"/\*.*?\*/")
 _VALUES = frozenset(("constant", "parameter"))
 
 
-def read_rows(body: str, offset: int, interned: dict[str, str]) -> Rows | None:
-    """The rows of a computation body (the lines between the braces), or None to refuse.
+@dataclass(slots=True)
+class Chunk:
+    """Columns of consecutive computations, the lines that open and close them included."""
 
-    `offset` is that of the body in its text. `interned` makes equal shapes and opcodes of a
+    names: list[str]
+    shapes: list[str]
+    opcodes: list[str]
+    arguments: list[str]
+    tails: list[str]
+    operands: tuple[int, ...]
+    bounds: list[int]
+    roots: list[int]
+    lines: Sequence[int]
+    spans: list[tuple[int, int]]
+    headers: list[tuple[str, bool, str | None]]
+
+    def rows(self, number: int) -> Rows:
+        """The rows of computation `number` of the chunk."""
+        start, stop = self.spans[number]
+        return Rows(
+            names=self.names[start:stop],
+            opcodes=self.opcodes[start:stop],
+            shapes=self.shapes[start:stop],
+            arguments=self.arguments[start:stop],
+            tails=self.tails[start:stop],
+            operands=self.operands,
+            bounds=self.bounds[start : stop + 1],
+            root=self.roots[number] - start,
+            implied=[],
+            lines=self.lines[start:stop],
+        )
+
+
+def read_chunk(
+    text: str, start: int, end: int, first_line: int, interned: dict[str, str]
+) -> Chunk | None:
+    """The computations of `text[start:end]`, or None to refuse.
+
+    `first_line` is the 1-based line of `start`. `interned` makes equal shapes and opcodes of a
     module one object.
     """
-    lines = _LINE.findall(body)
-    if not lines:
+    # One flat list, no object a match: between matches lies what the pattern did not take.
+    parts = _ROW.split(text[start:end])
+    if len(parts) == 1 or any(parts[::_STRIDE]):
         return None
-    starts = None
-    if len(lines) != (written := body.count("\n")):
-        # A raw configuration may hold line breaks (Pallas kernels on TPU).
-        if len(lines) + sum(line[5].count("\n") for line in lines) != written:
-            return None
-        starts = [offset + match.start() + 2 for match in _LINE.finditer(body)]
-    if not _tails_are_whole(body, lines):
+    roots, names, shapes, opcodes, arguments, tails, entries, titles, opens, threads, ends = (
+        parts[group::_STRIDE] for group in range(1, _STRIDE)
+    )
+    del parts
+    lines = _lines(text, start, end, first_line, tails, ends)
+    opened = [i for i, brace in enumerate(opens) if brace]
+    closed = [i for i, name in enumerate(names) if name is None and opens[i] is None]
+    marked = [i for i, root in enumerate(roots) if root]
+    spans = [(i + 1, j) for i, j in zip(opened, closed, strict=False)]
+    if not _alternate(opened, closed, marked, len(names)):
         return None
-    roots, names, shapes, opcodes, arguments, tails = zip(*lines, strict=True)
-    index = dict(zip(names, range(len(names)), strict=True))
-    if len(index) != len(names):
+    if not _tails_are_whole(text, start, end, tails, closed, len(names) - 2 * len(spans)):
         return None
-    resolved = _resolve(body, opcodes, arguments, index)
-    if resolved is None or roots.count("ROOT ") > 1:
+    for i in chain(opened, closed):
+        arguments[i] = ""
+    resolved = _resolve(names, opcodes, arguments, spans)
+    if resolved is None:
         return None
     intern = interned.setdefault
-    return Rows(
+    return Chunk(
         names=names,
-        opcodes=tuple(map(intern, opcodes, opcodes)),
-        shapes=tuple(map(intern, shapes, shapes)),
+        shapes=list(map(intern, shapes, shapes)),
+        opcodes=list(map(intern, opcodes, opcodes)),
         arguments=arguments,
         tails=tails,
         operands=resolved[0],
         bounds=resolved[1],
-        root=roots.index("ROOT ") if "ROOT " in roots else len(names) - 1,
-        index=index,
-        implied=[],
-        starts=starts,
+        roots=marked,
+        lines=lines,
+        spans=spans,
+        headers=[
+            (titles[i], entries[i] is not None, threads[j])
+            for i, j in zip(opened, closed, strict=True)
+        ],
     )
 
 
-def _tails_are_whole(body: str, lines: list[tuple[str, ...]]) -> bool:
-    """Whether every tail is attributes alone: no second instruction, no stray line."""
-    if body.count(" = ") == len(lines) == body.count("\n"):
+def _lines(
+    text: str, start: int, end: int, first: int, tails: Sequence[str | None], ends: Sequence[str]
+) -> Sequence[int]:
+    """The line of every row."""
+    heights: list[int] = list(map(len, ends))
+    if sum(heights) != text.count("\n", start, end):
+        for i, tail in enumerate(tails):
+            if tail and "\n" in tail:
+                heights[i] += tail.count("\n")
+    return array("i", accumulate(heights, initial=first))
+
+
+def _alternate(opened: list[int], closed: list[int], marked: list[int], count: int) -> bool:
+    """Whether the rows are computations end to end, each with instructions and one ROOT."""
+    if not len(opened) == len(closed) == len(marked) or opened[:1] != [0]:
+        return False
+    following = [*opened[1:], count]
+    return all(
+        start < root < stop and stop + 1 == after
+        for start, root, stop, after in zip(opened, marked, closed, following, strict=True)
+    )
+
+
+def _tails_are_whole(
+    text: str, start: int, end: int, tails: Sequence[str], closed: Sequence[int],
+    instructions: int,
+) -> bool:
+    """Whether every tail is attributes alone: no second instruction, no cut value."""
+    for last in closed:
+        tail = tails[last - 1]
+        unbalanced = tail and (tail.count("{") != tail.count("}") or tail.count('"') % 2)
+        if unbalanced and not _is_whole(tail):
+            return False
+    if text.count(" = ", start, end) == instructions:
         return True
-    for line in lines:
-        tail = line[5]
-        if " = " in tail or "\n" in tail:
-            try:
-                split_attributes(tail)
-            except ValueError:
-                return False
+    return all(_is_whole(tail) for tail in tails if tail and " = " in tail)
+
+
+def _is_whole(tail: str) -> bool:
+    try:
+        split_attributes(tail)
+    except ValueError:
+        return False
     return True
 
 
 def _resolve(
-    body: str, opcodes: tuple[str, ...], arguments: tuple[str, ...], index: dict[str, int]
-) -> tuple[array[int], array[int]] | None:
-    """Operands as one flat array with the bounds of each instruction, or None to refuse."""
-    if "#" in body and any("#" in argument for argument in arguments):
+    names: Sequence[str], opcodes: Sequence[str], arguments: Sequence[str],
+    spans: Sequence[tuple[int, int]],
+) -> tuple[tuple[int, ...], list[int]] | None:
+    """Operands relative to their computation, flat, with the bounds of each row; None to refuse."""
+    written = [
+        "" if opcode in _VALUES else argument
+        for opcode, argument in zip(opcodes, arguments, strict=True)
+    ]
+    joined = "\n".join(written)
+    if "#" in joined:
         return None
-    if "%" in body:
-        # A constant or parameter has no '%' between its parentheses, so it counts zero.
-        names = _PERCENT_NAME.findall("\n".join(arguments))
-        counts = [argument.count("%") for argument in arguments]
-        if not _all_have_percent(opcodes, arguments, counts):
+    if "%" in joined:
+        operands = _PERCENT_NAME.findall(joined)
+        counts = [argument.count("%") for argument in written]
+        if not _plainly_percent(written, joined) and not _all_have_percent(written, counts):
             return None
     else:
-        groups = [
-            [] if opcode in _VALUES else _plain_names(argument)
-            for opcode, argument in zip(opcodes, arguments, strict=True)
-        ]
-        if None in groups:
+        plain = _plain_operands(written)
+        if plain is None:
             return None
-        names = [name for group in groups for name in group or ()]
-        counts = [len(group or ()) for group in groups]
+        operands, counts = plain
+    bounds = list(accumulate(counts, initial=0))
+    flat = _positions(names, operands, bounds, spans)
+    if flat is None:
+        return None
+    # An operand must stand in front of its user, in the same computation.
+    users = chain.from_iterable(map(repeat, range(len(counts)), counts))
+    if any(map(ge, flat, users)):
+        return None
+    bases = chain.from_iterable(repeat(a, bounds[b] - bounds[a]) for a, b in spans)
+    relative = tuple(map(sub, flat, bases))
+    return (relative, bounds) if not relative or min(relative) >= 0 else None
+
+
+def _plainly_percent(written: Sequence[str], joined: str) -> bool:
+    """Whether all operands are `%name, %name`: told by counting, right for what printers emit."""
+    filled = sum(map(bool, written))
+    return (
+        joined.count("%") == joined.count(",") + filled
+        and joined.count("\n%") + joined.startswith("%") == filled
+        and joined.count(" ") == joined.count(", ")
+        and "(" not in joined
+    )
+
+
+def _positions(
+    names: Sequence[str], operands: list[str], bounds: Sequence[int],
+    spans: Sequence[tuple[int, int]],
+) -> list[int] | None:
+    """Position in the chunk of each operand; None where a name is unknown or there twice."""
+    index = dict(zip(names, range(len(names)), strict=True))
     try:
-        flat = array("i", map(index.__getitem__, names))
+        if len(index) == len(names) - 2 * len(spans) + 1:  # the other lines have no name
+            return [*map(index.__getitem__, operands)]
+        found: list[int] = []
+        for start, stop in spans:
+            index = dict(zip(names[start:stop], range(start, stop), strict=True))
+            if len(index) != stop - start:
+                return None
+            found += map(index.__getitem__, operands[bounds[start] : bounds[stop]])
     except KeyError:
         return None
-    # An operand must stand in front of its user; the full scanner says where one does not.
-    if any(map(ge, flat, chain.from_iterable(map(repeat, range(len(counts)), counts)))):
-        return None
-    return flat, array("i", accumulate(counts, initial=0))
+    return found
 
 
-def _all_have_percent(
-    opcodes: tuple[str, ...], arguments: tuple[str, ...], counts: list[int]
-) -> bool:
+def _all_have_percent(written: Sequence[str], counts: Sequence[int]) -> bool:
     """Whether no operand is written without '%' (nested operations, mixed spelling, `null`)."""
-    for opcode, argument, count in zip(opcodes, arguments, counts, strict=True):
-        if count:
-            plain = argument[0] == "%" and argument.count(",") == count - 1
-            if plain and "(" not in argument:
-                continue
-            if not _only_percent_names(argument, count):
-                return False
-        elif argument and opcode not in _VALUES:
+    for argument, count in zip(written, counts, strict=True):
+        if argument and not (count and _only_percent_names(argument, count)):
             return False
     return True
 
 
 def _only_percent_names(argument: str, count: int) -> bool:
     """Whether the argument is `shape %name, shape %name` throughout."""
-    parts = _COMMENT.sub("", argument).strip().split("%")
-    if len(parts) != count + 1:
+    first, *parts = _COMMENT.sub("", argument).split("%")
+    if len(parts) != count or not _is_shape_or_nothing(first):
         return False
-    last = len(parts) - 1
-    for position, part in enumerate(parts):
-        name = _PLAIN_NAME.match(part) if position else None
-        if position and name is None:
+    for part in parts[:-1]:
+        name = _PLAIN_NAME.match(part)
+        if name is None or not part.startswith(",", name.end()):
             return False
-        rest = part[name.end() :] if name else part
-        if position == last:
-            if rest.strip():
-                return False
-        elif position:
-            if not rest.startswith(","):
-                return False
-            rest = rest[1:]
-        if position != last and not _is_shape_or_nothing(rest.strip()):
+        if not _is_shape_or_nothing(part[name.end() + 1 :]):
             return False
-    return True
+    return _PLAIN_NAME.fullmatch(parts[-1].rstrip()) is not None
 
 
 def _is_shape_or_nothing(text: str) -> bool:
-    if not text:
-        return True
-    # Imported here: most dumps have no operand shapes.
-    from hlo_lens.hlo.lexer import skip_shape
-
+    text = text.strip()
     try:
-        return skip_shape(text, 0) == len(text)
+        return not text or skip_shape(text, 0) == len(text)
     except ValueError:
         return False
 
 
-def _plain_names(argument: str) -> list[str] | None:
-    """Names of `a, b, /*index=5*/c`, or None where there is more than names."""
-    if not argument:
-        return []
-    text = _COMMENT.sub("", argument) if "/*" in argument else argument
-    names = text.split(", ")
-    return names if all(map(_PLAIN_NAME.fullmatch, names)) else None
+def _plain_operands(written: Sequence[str]) -> tuple[list[str], list[int]] | None:
+    """Names and their numbers where none has a '%'; None where there is more than names."""
+    operands: list[str] = []
+    counts: list[int] = []
+    for argument in written:
+        names: list[str] = []
+        if argument:
+            names = (_COMMENT.sub("", argument) if "/*" in argument else argument).split(", ")
+            if not all(map(_PLAIN_NAME.fullmatch, names)):
+                return None
+        operands += names
+        counts.append(len(names))
+    return operands, counts

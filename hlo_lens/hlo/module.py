@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -48,8 +47,7 @@ class Rows:
     """The columns of one computation; position in a column is the index of the instruction.
 
     `operands` is one flat array; those of instruction i are `operands[bounds[i]:bounds[i + 1]]`.
-    A negative operand ~k points to `implied[k]`. `starts` holds the offset of each instruction in
-    the text, or is None where every instruction is one line behind the line of the computation.
+    A negative operand ~k points to `implied[k]`. `lines` holds the 1-based line of each.
     """
 
     names: Sequence[str]
@@ -57,13 +55,21 @@ class Rows:
     shapes: Sequence[str]
     arguments: Sequence[str]
     tails: Sequence[str]
-    operands: array[int]
-    bounds: array[int]
+    operands: tuple[int, ...]
+    bounds: Sequence[int]
     root: int
-    index: dict[str, int]
     implied: list[Implied]
-    starts: Sequence[int] | None = None
+    lines: Sequence[int] = ()
     inline: Mapping[tuple[int, str], tuple[int, ...]] | None = None
+    _index: dict[str, int] | None = None
+
+    @property
+    def index(self) -> dict[str, int]:
+        """Position by name."""
+        index = self._index
+        if index is None:
+            index = self._index = dict(zip(self.names, range(len(self.names)), strict=True))
+        return index
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +257,7 @@ class Instruction:
     @property
     def custom_call_target(self) -> str | None:
         text = self.attribute("custom_call_target")
-        return None if text is None else attrs.unquote(text)
+        return None if text is None else attrs.parse_string(text)
 
     @property
     def channel_id(self) -> int | None:
@@ -306,17 +312,20 @@ class Computation:
     """A computation: its instructions are cursors on flat columns (`names`, `opcodes`, …)."""
 
     __slots__ = (
-        "_calls", "_users", "execution_thread", "first_id", "host", "index", "is_entry", "module",
-        "name", "rows", "text_line",
+        "_calls", "_make_rows", "_rows", "_users", "execution_thread", "first_id", "host", "index",
+        "is_entry", "module", "name", "size", "text_line",
     )
 
     def __init__(
-        self, module: Module, name: str, rows: Rows, *, is_entry: bool = False,
-        execution_thread: str | None = None, text_line: int = 1, host: Instruction | None = None,
+        self, module: Module, name: str, rows: Callable[[], Rows], size: int, *,
+        is_entry: bool = False, execution_thread: str | None = None, text_line: int = 1,
+        host: Instruction | None = None,
     ) -> None:
         self.module = module
         self.name = name
-        self.rows = rows
+        self.size = size
+        self._make_rows = rows
+        self._rows: Rows | None = None
         self.is_entry = is_entry
         self.execution_thread = execution_thread
         self.text_line = text_line
@@ -324,12 +333,20 @@ class Computation:
         self.host = host
         self.index = -1
         self.first_id = -1
-        self._calls: dict[int, dict[str, tuple[Computation, ...]]] = {}
+        self._calls: dict[int, dict[str, tuple[Computation, ...]]] | None = None
         self._users: list[list[int]] | None = None
 
     def __repr__(self) -> str:
         entry = "ENTRY " if self.is_entry else ""
-        return f"<Computation {entry}%{self.name}: {len(self.rows.names)} instructions>"
+        return f"<Computation {entry}%{self.name}: {self.size} instructions>"
+
+    @property
+    def rows(self) -> Rows:
+        """The columns, made when first asked for."""
+        rows = self._rows
+        if rows is None:
+            rows = self._rows = self._make_rows()
+        return rows
 
     @property
     def implied(self) -> bool:
@@ -379,10 +396,11 @@ class Computation:
 
     def operand_indices(self, index: int) -> tuple[int, ...]:
         """Positions of the operands; one below zero is ~k of an implied instruction."""
-        rows = self.rows
+        rows = self._rows or self.rows
         if index < 0:
             return rows.implied[~index].operands
-        return tuple(rows.operands[rows.bounds[index] : rows.bounds[index + 1]])
+        bounds = rows.bounds
+        return rows.operands[bounds[index] : bounds[index + 1]]
 
     def user_indices(self, index: int) -> tuple[int, ...]:
         """Positions of the written users in text order, once each; through `x#i` too."""
@@ -422,15 +440,16 @@ class Computation:
             return self.host.text_line
         if index < 0:
             return self.text_line
-        if self.rows.starts is None:
-            return self.text_line + 1 + index
-        return self.module.line_at(self.rows.starts[index])
+        return self.rows.lines[index]
 
     def calls_of(self, index: int) -> dict[str, tuple[Computation, ...]]:
         """Called computations by attribute; `Instruction.called_by` says more."""
-        known = self._calls.get(index)
+        calls = self._calls
+        if calls is None:
+            calls = self._calls = {}
+        known = calls.get(index)
         if known is None:
-            known = self._calls[index] = self._find_calls(index)
+            known = calls[index] = self._find_calls(index)
         return known
 
     def _find_calls(self, index: int) -> dict[str, tuple[Computation, ...]]:
@@ -498,15 +517,16 @@ def _implied_computation(start: Instruction, operation: str) -> Computation:
     taken, opcodes, shapes, texts, tails = zip(*columns, strict=True)
     rows = Rows(
         names=taken, opcodes=opcodes, shapes=shapes, arguments=texts, tails=tails,
-        operands=array("i", operands),
-        bounds=array("i", [0] * (at + 1) + [len(operands)] * (len(late) + 1)),
+        operands=tuple(operands),
+        bounds=[0] * (at + 1) + [len(operands)] * (len(late) + 1),
         root=at,
-        index={name: i for i, name in enumerate(taken)},
         implied=[],
         inline={(at, attribute): callees for attribute, callees in inline.items()},
     )
     name = f"{start.name}.wrapped"
-    return Computation(owner.module, name, rows, text_line=start.text_line, host=start)
+    return Computation(
+        owner.module, name, lambda: rows, len(taken), text_line=start.text_line, host=start
+    )
 
 
 def _late_operands(start: Instruction) -> list[Instruction]:
@@ -551,7 +571,7 @@ class InstructionList(Sequence[Instruction]):
         self._computation = computation
 
     def __len__(self) -> int:
-        return len(self._computation.rows.names)
+        return self._computation.size
 
     def __iter__(self) -> Iterator[Instruction]:
         computation = self._computation
@@ -652,7 +672,7 @@ class Module:
             computation.index = index
             computation.first_id = count
             self._first_ids.append(count)
-            count += len(computation.rows.names)
+            count += computation.size
         self.instruction_count = count
         self.computations = ComputationList(computations)
         self._repairs = tuple(repairs)
@@ -741,14 +761,6 @@ class Module:
     def truncated(self) -> bool:
         """Whether the text stops in the middle."""
         return any(repair.kind == "truncated" for repair in self._repairs)
-
-    @cached_property
-    def _line_starts(self) -> list[int]:
-        return [0, *(match.end() for match in re.finditer("\n", self.text))]
-
-    def line_at(self, offset: int) -> int:
-        """The 1-based line of an offset in the text."""
-        return bisect_right(self._line_starts, offset)
 
     def to_text(self) -> str:
         """The module in XLA's long form; reads back to the same module."""

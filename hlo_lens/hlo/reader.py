@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from functools import partial
 
 from hlo_lens.hlo.errors import HloParseError
-from hlo_lens.hlo.fast import read_rows
+from hlo_lens.hlo.fast import CHUNK, Chunk, read_chunk
 from hlo_lens.hlo.lexer import skip_space
 from hlo_lens.hlo.module import Computation, Module, Repair
 from hlo_lens.hlo.scanner import ScannedComputation, Scanner, starts_computation
 
 _LOG_PREFIX = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w./-]+:\d+\] ?", re.M)
-_HEADER = re.compile(r"(ENTRY )?%?([A-Za-z_][\w.-]*) (?:\([^\n]*\) -> [^\n]* )?\{\n", re.A)
-_CLOSE = re.compile(r'\}(?:, execution_thread="([^"\\\n]*)")?(?: // [^\n]*)?(?:\n+|\Z)')
+_CLOSE = re.compile(r"\n\}(?:, execution_thread=[^\n]*)?(?: // [^\n]*)?(?:\n+|\Z)")
 
 
 def parse(text: str, *, filename: str | None = None, fast: bool = True) -> Module:
@@ -55,7 +56,7 @@ def _parse(text: str, filename: str | None, fast: bool) -> Module:
     pos = scanner.frames(pos)
     module = Module(text, name, header, text[frames_start:pos].strip(), filename=filename)
     computations: list[Computation] = []
-    if fast:
+    if fast and has_header:
         pos = _fast_computations(module, skip_space(text, pos), interned, computations)
     scanner.first_computation = len(computations)
     _scan_rest(scanner, pos, has_header or bool(computations))
@@ -87,43 +88,40 @@ def _fast_computations(
     """Read computations while they are in printed form; the offset of the first that is not."""
     text = module.text
     line = text.count("\n", 0, pos) + 1
-    while (header := _HEADER.match(text, pos)) is not None:
-        body = header.end()
-        close = _closing(text, body)
-        if close is None:
-            break
-        rows = read_rows(text[body : close.start()], body, interned)
-        if rows is None:
-            computation, behind = _scanned_alone(module, pos, interned, len(computations))
-            # What the scanner read must be this computation and nothing that the fast path
-            # would have taken for its end.
-            if computation is None or skip_space(text, behind) < close.end():
-                break
-            if behind > close.end():
+    alone_until = pos
+    while pos < len(text):
+        end = _behind_close(text, pos if pos < alone_until else pos + CHUNK)
+        chunk = read_chunk(text, pos, end, line, interned)
+        if chunk is None and pos >= alone_until:
+            # Some computation of the chunk is in another form: take them one by one.
+            alone_until = end
+            continue
+        if chunk is not None:
+            computations += _of_chunk(module, chunk)
+        else:
+            computation, end = _scanned_alone(module, pos, interned, len(computations))
+            if computation is None:
                 break
             computations.append(computation)
-        else:
-            computations.append(
-                Computation(
-                    module, header[2], rows, is_entry=header[1] is not None,
-                    execution_thread=close[1], text_line=line,
-                )
-            )
-        line += text.count("\n", pos, close.end())
-        pos = close.end()
+        end = skip_space(text, end)
+        line += text.count("\n", pos, end)
+        pos = end
     return pos
 
 
-def _closing(text: str, pos: int) -> re.Match[str] | None:
-    """The line that closes the computation whose body starts at `pos`."""
-    at = text.find("\n}", pos)
-    while at >= 0:
-        # A raw configuration may have a line that begins with '}' too, but goes on behind it.
-        close = _CLOSE.match(text, at + 1)
-        if close is not None:
-            return close
-        at = text.find("\n}", at + 1)
-    return None
+def _of_chunk(module: Module, chunk: Chunk) -> Iterator[Computation]:
+    for number, (name, is_entry, thread) in enumerate(chunk.headers):
+        start, stop = chunk.spans[number]
+        yield Computation(
+            module, name, partial(chunk.rows, number), stop - start, is_entry=is_entry,
+            execution_thread=thread, text_line=chunk.lines[start - 1],
+        )
+
+
+def _behind_close(text: str, pos: int) -> int:
+    """The offset behind the first line at or after `pos` that closes a computation."""
+    close = _CLOSE.search(text, pos)
+    return len(text) if close is None else close.end()
 
 
 def _scanned_alone(
@@ -139,9 +137,9 @@ def _scanned_alone(
 
 def _as_computation(module: Module, scanned: ScannedComputation) -> Computation:
     return Computation(
-        module, scanned.name, scanned.rows, is_entry=scanned.is_entry,
-        execution_thread=scanned.execution_thread,
-        text_line=module.line_at(scanned.start),
+        module, scanned.name, lambda: scanned.rows, len(scanned.rows.names),
+        is_entry=scanned.is_entry, execution_thread=scanned.execution_thread,
+        text_line=scanned.line,
     )
 
 

@@ -7,8 +7,10 @@ Values stay raw text; only their extent is found.
 from __future__ import annotations
 
 import re
-from array import array
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 
 from hlo_lens.hlo.errors import HloParseError
 from hlo_lens.hlo.lexer import (
@@ -40,7 +42,7 @@ class ScannedComputation:
     rows: Rows
     is_entry: bool
     execution_thread: str | None
-    start: int
+    line: int
 
 
 @dataclass(slots=True)
@@ -70,17 +72,14 @@ class _Builder:
             suffix += 1
         return f"{name}.{suffix}"
 
-    def rows(self) -> Rows:
-        bounds = array("i", [0])
-        flat = array("i")
-        for operands in self.operands:
-            flat.extend(operands)
-            bounds.append(len(flat))
+    def rows(self, line_at: Callable[[int], int]) -> Rows:
         return Rows(
             names=self.names, opcodes=self.opcodes, shapes=self.shapes, arguments=self.arguments,
-            tails=self.tails, operands=flat, bounds=bounds,
+            tails=self.tails, operands=tuple(chain.from_iterable(self.operands)),
+            bounds=list(accumulate(map(len, self.operands), initial=0)),
             root=len(self.names) - 1 if self.root is None else self.root,
-            index=self.index, implied=self.implied, starts=self.starts, inline=self.inline or None,
+            implied=self.implied, inline=self.inline or None,
+            lines=[line_at(start) for start in self.starts],
         )
 
 
@@ -98,7 +97,13 @@ class Scanner:
         self.repairs: list[Repair] = []
         # Number of computations in front of those scanned here (read by the fast path).
         self.first_computation = first_computation
+        self._breaks: list[int] | None = None
         self._depth = 0
+
+    def _line_at(self, offset: int) -> int:
+        if self._breaks is None:
+            self._breaks = [match.end() for match in re.finditer("\n", self.text)]
+        return bisect_right(self._breaks, offset) + 1
 
     # --- errors ------------------------------------------------------------------------------
 
@@ -191,7 +196,9 @@ class Scanner:
         self, name: str, builder: _Builder, is_entry: bool, thread: str | None, start: int
     ) -> int:
         self.computations.append(
-            ScannedComputation(name, builder.rows(), is_entry, thread, start)
+            ScannedComputation(
+                name, builder.rows(self._line_at), is_entry, thread, self._line_at(start)
+            )
         )
         return self.first_computation + len(self.computations) - 1
 
@@ -545,12 +552,13 @@ class Scanner:
         else:
             given = ""
         # The computation stands in front of those written in place, as XLA has it.
-        self._add(given, builder, True, None, start)
+        self.computations.append(ScannedComputation(given, builder.rows(self._line_at), True, None, 1))
         opcode = self._shape_and_opcode(pos)[1]
         end = self._operation(pos, builder, given or opcode, start)
         self._single = False
-        name_of_module = builder.names[-1]
-        self.computations[0] = ScannedComputation(name_of_module, builder.rows(), True, None, start)
+        self.computations[0] = ScannedComputation(
+            builder.names[-1], builder.rows(self._line_at), True, None, self._line_at(start)
+        )
         return end
 
 
