@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from hlo_lens.hlo.attributes import Alias
 
 _CALLING = re.compile(
-    rf"(?:^|, )\s*({'|'.join(CALLING_ATTRIBUTES)})=(\{{[^{{}}]*\}}|%?[\w.-]+(?:, *%[\w.-]+)*)", re.A
+    rf"(?:^|,)\s*({'|'.join(CALLING_ATTRIBUTES)})=\s*(\{{[^{{}}]*\}}|%?[\w.-]+(?:, *%[\w.-]+)*)",
+    re.A,
 )
 _NAMES = re.compile(r"%?([\w.-]+)", re.A)
 _OP_NAME = re.compile(r', metadata=\{(?:op_type="[^"\\]*",? *)?op_name="([^"\\]*)"')
