@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from hlo_lens.hlo import attributes as attrs
+from hlo_lens.hlo.lexer import STRING
 from hlo_lens.hlo.module import Computation, Instruction, Module
 
 
@@ -73,16 +76,28 @@ def _tail(computation: Computation, instruction: Instruction) -> str:
         for (at, key), callees in (computation.rows.inline or {}).items()
         if at == instruction.index
     }
-    if not inline and "\n" not in tail and "/*" not in tail and "//" not in tail:
+    if not inline and _BREAK_OR_COMMENT.search(tail) is None:
         return tail
     parts = []
     for key, value in attrs.split_attributes(tail).items():
         names = [f"%{computation.module.computations[i].name}" for i in inline.get(key, ())]
         if names:
             value = f"{{{', '.join(names)}}}" if key.endswith("computations") else names[0]
-        parts.append(f", {key}={value}")
+        parts.append(f", {key}={_one_line(value)}")
     return "".join(parts)
 
 
+_BREAK_OR_COMMENT = re.compile(r"[\r\n]|/[*/]")
+_BREAK = re.compile(rf"{STRING.pattern}|\s*[\r\n]\s*", re.S)
+
+
 def _one_line(text: str) -> str:
-    return " ".join(text.split()) if "\n" in text else text
+    """`text` on one line; a line break inside a string becomes an escape."""
+    if "\n" not in text and "\r" not in text:
+        return text
+    return _BREAK.sub(_without_break, attrs.strip_comments(text)).strip()
+
+
+def _without_break(found: re.Match[str]) -> str:
+    piece = found.group()
+    return piece.replace("\n", "\\n").replace("\r", "\\r") if piece[0] in "\"'" else " "
