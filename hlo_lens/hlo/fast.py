@@ -38,6 +38,9 @@ _PERCENT_NAME = re.compile(r"%([\w.-]+)", re.A)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.A)
 _COMMENT = re.compile(r"/\*.*?\*/")
 
+# What a second instruction behind the attributes of a first one looks like.
+_SECOND = re.compile(r"\s%?[\w.-]+ = (?:\(|[a-z][\w-]*[\[(])", re.A)
+
 # Their parentheses hold a value, not operands.
 _VALUES = frozenset(("constant", "parameter"))
 
@@ -159,7 +162,11 @@ def _tails_are_whole(
             return False
     if text.count(" = ", start, end) == instructions:
         return True
-    return all(_is_whole(tail) for tail in tails if tail and " = " in tail)
+    return all(
+        _is_whole(tail)
+        for tail in tails
+        if tail and " = " in tail and _SECOND.search(tail) is not None
+    )
 
 
 def _is_whole(tail: str) -> bool:

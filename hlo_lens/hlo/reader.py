@@ -98,14 +98,15 @@ def _fast_computations(
             continue
         if chunk is not None:
             computations += _of_chunk(module, chunk)
+            line = chunk.lines[-1]
         else:
             computation, end = _scanned_alone(module, pos, interned, len(computations))
             if computation is None:
                 break
             computations.append(computation)
-        end = skip_space(text, end)
-        line += text.count("\n", pos, end)
-        pos = end
+            line += text.count("\n", pos, end)
+        pos = skip_space(text, end)
+        line += text.count("\n", end, pos)
     return pos
 
 
