@@ -52,8 +52,9 @@ def split_attributes(tail: str) -> dict[str, str]:
     """Name -> raw value text, in order, of `, name=value, name={...}` after an operand list.
 
     Commas inside strings, braces, parentheses, brackets and comments don't split; `calls=%a, %b`
-    is one value. Values are the written text without the blanks around them. A leading comma may
-    be absent. Of a repeated name the first value counts. Linear in `len(tail)`.
+    is one value, and so is `replica_groups=mesh['a'=2], device_ids=(1,0) {'a'}`. Values are the
+    written text without the blanks and comments around them. A leading comma may be absent. Of a
+    repeated name the first value counts. Linear in `len(tail)`.
 
     Raises:
         ValueError: a bracket or string doesn't close, or something else than `name=` follows.
@@ -87,7 +88,9 @@ def split_attributes(tail: str) -> dict[str, str]:
                 continue
             name = head[2]
             value, position = _value(text, head.end())
-        if name not in values:
+        if name == "device_ids" and values.get("replica_groups", "").startswith("mesh"):
+            values["replica_groups"] += f", device_ids={value}"
+        elif name not in values:
             values[intern(name)] = value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain
 from typing import TypeAlias
 
 from hlo_lens.hlo.attributes import strip_comments
@@ -120,7 +120,8 @@ def _leaf_values(tokens: Iterator[str], shape: Shape) -> Iterator[Value]:
         # A bare number fills the first element of an array, as in the reference; the rest is 0.
         value = read(chain((first,), tokens))
         yield value
-        yield from repeat(type(value)(0), (shape.element_count or 1) - 1)
+        for _ in range(1, shape.element_count or 1):
+            yield type(value)(0)
         return
     count, elided = 0, False
     for item in _braced_values(tokens, shape.dtype == "pred", read):

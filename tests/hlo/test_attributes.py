@@ -50,7 +50,7 @@ from hlo_lens.hlo.attributes import (
         ),
         (
             ", replica_groups=mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}, x=1",
-            {"replica_groups": "mesh['a'=2,'b'=4]", "device_ids": "([4,2]T(1,0)) {'b'}", "x": "1"},
+            {"replica_groups": "mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}", "x": "1"},
         ),
         (", dim_labels=b01f_01io->b01f", {"dim_labels": "b01f_01io->b01f"}),
         (
