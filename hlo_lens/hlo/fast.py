@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
@@ -61,9 +62,10 @@ class Chunk:
     spans: list[tuple[int, int]]
     headers: list[tuple[str, bool, str | None]]
 
-    def rows(self, number: int) -> Rows:
-        """The rows of computation `number` of the chunk."""
-        start, stop = self.spans[number]
+    def cut(self, start: int) -> Rows:
+        """The columns of the computation whose first row is `start`, by themselves."""
+        number = bisect_left(self.spans, (start, start))
+        stop = self.spans[number][1]
         return Rows(
             names=self.names[start:stop],
             opcodes=self.opcodes[start:stop],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Protocol, overload
 
 from hlo_lens.hlo import attributes as attrs
 from hlo_lens.hlo.config import BackendConfig, parse_config
@@ -71,6 +71,18 @@ class Rows:
         if index is None:
             index = self._index = dict(zip(self.names, range(len(self.names)), strict=True))
         return index
+
+
+class SharedRows(Protocol):
+    """Columns of several computations in one; those of one can be cut out."""
+
+    @property
+    def operands(self) -> tuple[int, ...]: ...
+    @property
+    def bounds(self) -> Sequence[int]: ...
+
+    def cut(self, start: int) -> Rows:
+        """The rows of the computation whose first row is `start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,20 +325,23 @@ class Computation:
     """A computation: its instructions are cursors on flat columns (`names`, `opcodes`, …)."""
 
     __slots__ = (
-        "_calls", "_make_rows", "_rows", "_users", "execution_thread", "first_id", "host", "index",
-        "is_entry", "module", "name", "size", "text_line",
+        "_bounds", "_calls", "_first_row", "_operands", "_rows", "_users", "execution_thread",
+        "first_id", "host", "index", "is_entry", "module", "name", "size", "text_line",
     )
 
     def __init__(
-        self, module: Module, name: str, rows: Callable[[], Rows], size: int, *,
-        is_entry: bool = False, execution_thread: str | None = None, text_line: int = 1,
+        self, module: Module, name: str, rows: Rows | SharedRows, size: int, *,
+        first_row: int = 0, is_entry: bool = False, execution_thread: str | None = None, text_line: int = 1,
         host: Instruction | None = None,
     ) -> None:
         self.module = module
         self.name = name
         self.size = size
-        self._make_rows = rows
-        self._rows: Rows | None = None
+        self._rows = rows
+        # Operands can be walked without cutting the columns of a chunk apart.
+        self._operands = rows.operands
+        self._bounds = rows.bounds
+        self._first_row = first_row
         self.is_entry = is_entry
         self.execution_thread = execution_thread
         self.text_line = text_line
@@ -345,8 +360,8 @@ class Computation:
     def rows(self) -> Rows:
         """The columns, made when first asked for."""
         rows = self._rows
-        if rows is None:
-            rows = self._rows = self._make_rows()
+        if not isinstance(rows, Rows):
+            rows = self._rows = rows.cut(self._first_row)
         return rows
 
     @property
@@ -397,11 +412,10 @@ class Computation:
 
     def operand_indices(self, index: int) -> tuple[int, ...]:
         """Positions of the operands; one below zero is ~k of an implied instruction."""
-        rows = self._rows or self.rows
         if index < 0:
-            return rows.implied[~index].operands
-        bounds = rows.bounds
-        return rows.operands[bounds[index] : bounds[index + 1]]
+            return self.rows.implied[~index].operands
+        bounds, at = self._bounds, self._first_row + index
+        return self._operands[bounds[at] : bounds[at + 1]]
 
     def user_indices(self, index: int) -> tuple[int, ...]:
         """Positions of the written users in text order, once each; through `x#i` too."""
@@ -478,16 +492,14 @@ def called_names(tail: str) -> dict[str, list[str]]:
     """Names of called computations by attribute, from the attribute text of an instruction."""
     if "=" not in tail:
         return {}
+    if "/*" in tail or "//" in tail:
+        tail = attrs.strip_comments(tail)
     found: dict[str, list[str]] = {}
     for match in _CALLING.finditer(tail):
         # A string may hold ", body=x" too: behind an odd number of quotes it is a string.
         if tail.count('"', 0, match.start()) % 2 == 0:
-            found[match[1]] = _NAMES.findall(_without_comments(match[2]))
+            found[match[1]] = _NAMES.findall(match[2])
     return found
-
-
-def _without_comments(text: str) -> str:
-    return re.sub(r"/\*.*?\*/", "", text) if "/*" in text else text
 
 
 def _implied_computation(start: Instruction, operation: str) -> Computation:
@@ -526,7 +538,7 @@ def _implied_computation(start: Instruction, operation: str) -> Computation:
     )
     name = f"{start.name}.wrapped"
     return Computation(
-        owner.module, name, lambda: rows, len(taken), text_line=start.text_line, host=start
+        owner.module, name, rows, len(taken), text_line=start.text_line, host=start
     )
 
 
@@ -638,7 +650,7 @@ class ComputationList(Sequence[Computation]):
     def __contains__(self, key: object) -> bool:
         if isinstance(key, str):
             return key.lstrip("%") in self._names
-        return isinstance(key, Computation) and key in self._items
+        return isinstance(key, Computation) and any(key is item for item in self._items)
 
     def __repr__(self) -> str:
         return f"<{len(self)} computations>"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
 from hlo_lens.hlo.errors import HloParseError
 from hlo_lens.hlo.fast import CHUNK, Chunk, read_chunk
@@ -48,7 +47,8 @@ def _parse(text: str, filename: str | None, fast: bool) -> Module:
         raise HloParseError(text, pos, "HLO text", filename=filename)
     interned: dict[str, str] = {}
     scanner = Scanner(text, interned, filename=filename)
-    name, header = "", {}
+    name = ""
+    header: dict[str, str] = {}
     has_header = re.compile(r"HloModule\b").match(text, pos) is not None
     if has_header:
         name, header, pos = scanner.header(pos)
@@ -111,10 +111,9 @@ def _fast_computations(
 
 
 def _of_chunk(module: Module, chunk: Chunk) -> Iterator[Computation]:
-    for number, (name, is_entry, thread) in enumerate(chunk.headers):
-        start, stop = chunk.spans[number]
+    for (start, stop), (name, is_entry, thread) in zip(chunk.spans, chunk.headers, strict=True):
         yield Computation(
-            module, name, partial(chunk.rows, number), stop - start, is_entry=is_entry,
+            module, name, chunk, stop - start, first_row=start, is_entry=is_entry,
             execution_thread=thread, text_line=chunk.lines[start - 1],
         )
 
@@ -138,7 +137,7 @@ def _scanned_alone(
 
 def _as_computation(module: Module, scanned: ScannedComputation) -> Computation:
     return Computation(
-        module, scanned.name, lambda: scanned.rows, len(scanned.rows.names),
+        module, scanned.name, scanned.rows, len(scanned.rows.names),
         is_entry=scanned.is_entry, execution_thread=scanned.execution_thread,
         text_line=scanned.line,
     )

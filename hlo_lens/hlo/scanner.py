@@ -273,7 +273,7 @@ class Scanner:
             builder.names, builder.opcodes, builder.shapes, builder.arguments, builder.tails,
             builder.operands, builder.starts,
         ):
-            del column[size:]  # type: ignore[attr-defined]
+            del column[size:]
         if builder.root is not None and builder.root >= size:
             builder.root = None
 
