@@ -10,7 +10,7 @@ from typing import Literal
 
 from hlo_lens.hlo import Computation, Instruction, Module
 from hlo_lens.hlo.module import called_names
-from hlo_lens.hlo.opcodes import sugar
+from hlo_lens.hlo.opcodes import OWN_ASYNC, sugar
 
 CallKind = Literal["call", "fusion", "async", "body", "condition", "branch", "apply", "custom_call"]
 
@@ -53,7 +53,17 @@ _BY_OPERATION: dict[str, CallKind] = {
     "async-start": "async",
     "custom-call": "custom_call",
 }
-_FUSION = re.compile(r", kind=\w+, calls=%?([\w.-]+)", re.A)
+# Opcodes that call one computation, which one attribute names.
+_ONE_CALLEE: dict[str, CallKind] = {
+    "all-reduce": "apply",
+    "call": "call",
+    "fusion": "fusion",
+    "reduce": "apply",
+    "reduce-scatter": "apply",
+    "scatter": "apply",
+    "sort": "apply",
+}
+_CALLEE = re.compile(r", (?:calls|to_apply)=%?([\w.-]+)", re.A)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +143,22 @@ def written_computation(computation: Computation) -> Computation:
 
 
 def _sites_of(computation: Computation) -> Iterator[CallSite]:
-    opcodes = computation.opcodes
-    for index, opcode in enumerate(opcodes):
-        if opcode in CALLING_OPCODES or opcode.endswith("-start"):
+    for index, opcode in enumerate(computation.opcodes):
+        if opcode in CALLING_OPCODES or (opcode.endswith("-start") and opcode not in OWN_ASYNC):
             yield from _sites_at(computation, index, opcode)
 
 
 def _sites_at(computation: Computation, index: int, opcode: str) -> Iterator[CallSite]:
-    computations = computation.module.computations
-    if opcode == "fusion":
+    caller = Instruction(computation, index)
+    if opcode in _ONE_CALLEE:
         # Most call sites of an optimized module are of this form.
-        match = _FUSION.match(computation.tails[index])
-        callee = computations.get(match[1]) if match else None
-        if callee is not None:
-            yield CallSite(Instruction(computation, index), callee, "fusion")
-            return
+        tail = computation.tails[index]
+        match = _CALLEE.search(tail)
+        if match is not None and '"' not in tail[: match.start()]:
+            callee = computation.module.computations.get(match[1])
+            if callee is not None:
+                yield CallSite(caller, callee, _ONE_CALLEE[opcode])
+                return
     written = sugar(opcode)
     operation = written[0] if written else opcode
     for attribute, callees in _called(computation, index, written is not None).items():
@@ -155,7 +166,7 @@ def _sites_at(computation: Computation, index: int, opcode: str) -> Iterator[Cal
         if kind is None:
             kind = "apply" if attribute == "to_apply" else "call"
         for callee in callees:
-            yield CallSite(Instruction(computation, index), callee, kind)
+            yield CallSite(caller, callee, kind)
 
 
 def _called(

@@ -131,6 +131,8 @@ class Nesting:
 def _agreed(places: list[Place]) -> Place:
     if not places:
         return NOWHERE
+    if len(places) == 1:
+        return places[0]
     loops = {id(place.loop) for place in places}
     depths = {place.depth for place in places}
     return Place(
@@ -183,10 +185,10 @@ class Stacked:
 
 def stacked(graph: CallGraph, loop: Loop) -> Iterator[Stacked]:
     """The stacked elements of the carry of a loop, by index."""
-    if loop.body is None or "(" not in loop.body.root.shape_text[:1]:
+    if loop.body is None or not loop.body.root.shape_text.startswith("("):
         return
     inference = Inference(graph, loop.instr, loop.trip_count)
-    for index in range(len(loop.instr.shape.elements)):
+    for index in range(len(loop.body.root.shape.elements)):
         value = trace(graph, Value(loop.body.root, (index,)))
         if value.instr.opcode == "dynamic-update-slice":
             found = _stacked(graph, inference, value, index)
@@ -202,7 +204,10 @@ def _stacked(graph: CallGraph, inference: Inference, update: Value, index: int) 
     is_own = buffer.instr.computation is inference.body and not buffer.via
     if not is_own or buffer.instr.opcode != "parameter" or buffer.path != (index,):
         return None
-    whole, part = operands[0].instr.shape, operands[1].instr.shape
+    try:
+        whole, part = operands[0].instr.shape, operands[1].instr.shape
+    except ValueError:  # the text leaves the shape out
+        return None
     starts = operands[2:]
     if not len(whole.dimensions) == len(part.dimensions) == len(starts):
         return None

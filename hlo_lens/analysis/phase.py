@@ -32,24 +32,12 @@ _JOINED = frozenset(("call", "async", "body", "condition", "branch"))
 _GIVES_RESULT = frozenset(("call", "fusion", "async", "branch", "apply", "custom_call"))
 _PLUMBING = frozenset(
     (
-        "add-dependency",
-        "after-all",
-        "async-done",
-        "async-update",
-        "bitcast",
-        "copy",
-        "copy-done",
-        "copy-start",
-        "domain",
-        "get-tuple-element",
-        "opt-barrier",
-        "optimization-barrier",
-        "parameter",
-        "tuple",
+        "add-dependency", "after-all", "bitcast", "copy", "copy-start", "domain",
+        "get-tuple-element", "opt-barrier", "optimization-barrier", "parameter", "tuple",
     )
-)
+)  # fmt: skip
 # What a fusion holds that says nothing of the fusion.
-_NOT_COMPUTE = _PLUMBING | {"broadcast", "constant", "iota"}
+_NO_EVIDENCE = _PLUMBING | {"broadcast", "constant", "iota"}
 
 _FAST_NAME = ', metadata={op_name="'
 
@@ -239,7 +227,7 @@ class Naming:
         mask = 0
         for callee in fusion.called:
             for opcode, named in zip(callee.opcodes, self._named(callee), strict=True):
-                if named and opcode not in _NOT_COMPUTE:
+                if named and opcode not in _NO_EVIDENCE:
                     mask |= named
         return mask if mask in _RANKS else 0
 
@@ -259,7 +247,7 @@ class Naming:
         for index in range(len(named) - 1, -1, -1):
             mask = named[index]
             opcode = opcodes[index]
-            if opcode in _PLUMBING:
+            if opcode in _PLUMBING or opcode.endswith(("-done", "-update")):
                 mask = flow[index] or mask
             elif not mask:
                 if opcode == "fusion":

@@ -206,7 +206,9 @@ class Inference:
             self._note(varying.element, f"{left} {_SIGNS[direction]} {right}")
         count = _iterations(left, right, direction)
         last = 0 if math.isinf(count) else int(count)
-        limits = [*self._limits, *((a, side.instr) for a, side in zip(affine, sides, strict=True))]
+        # The text may leave out the shape of one side.
+        dtype = next((s.instr for s in sides if _INTEGER.match(s.instr.shape_text)), sides[0].instr)
+        limits = [*self._limits, *((a, dtype) for a in affine)]
         if not all(self._stays_in_range(a, instr, last) for a, instr in limits):
             return _NOTHING
         return count, count
@@ -258,7 +260,7 @@ class Inference:
         return self._elements[path]
 
     def _find_element(self, path: tuple[int, ...]) -> Progression | None:
-        initial = self._initial(path)
+        initial = trace(self._graph, self._initial(path), moves=_MOVES)
         start = self._affine(initial, 0)
         following = self._affine(Value(self.body.root, path), 0) if self.body else None
         if start is None or start.element is not None or following is None:

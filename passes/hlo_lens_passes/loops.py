@@ -1,0 +1,191 @@
+"""The loops table: every while, how often it runs, where it comes from, what it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.analysis import origin, stacked
+from hlo_lens.facts import COMMON, Column, Finding, Member, PassResult, Rule, Table, common
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis import Loop, Stacked
+    from hlo_lens.facts import Facts
+    from hlo_lens.program import Program
+
+_TRIPS_KIND: Final = Column(
+    "trips_kind",
+    "enum",
+    "structural",
+    "how trip_count is known: XLA noted it, or init, step and condition say it; bounded: only"
+    " trip_count_max is known",
+    values=("annotated", "inferred", "bounded", "unknown"),
+)
+
+TABLE = Table(
+    "loops",
+    "a while; executions are those of the while, not of its body",
+    (
+        *(_TRIPS_KIND if column.name == "trips_kind" else column for column in COMMON),
+        Column("body", "text", "volatile", "name of the body; NULL where the text lacks it"),
+        Column("condition", "text", "volatile", "name of the condition"),
+        Column(
+            "trip_count", "int", "measure", "times the body runs each time the while does", "times"
+        ),
+        Column(
+            "trip_count_max", "int", "measure", "most times it can run; NULL: no bound", "times"
+        ),
+        Column(
+            "trip_count_inferred",
+            "int",
+            "structural",
+            "what init, step and condition say, also where XLA noted something else",
+            "times",
+        ),
+        Column("evidence", "text", "volatile", "how the trip count is known, as a sentence"),
+        Column(
+            "induction_index", "int", "structural", "element of the carry the condition compares"
+        ),
+        Column("init", "int", "structural", "value of that element in the first iteration"),
+        Column("step", "int", "structural", "what each iteration adds to it"),
+        Column("parent", "ref", "volatile", "innermost while around it; NULL where callers differ"),
+        Column(
+            "compiler_made",
+            "bool",
+            "structural",
+            "whether XLA made it out of something that is no loop: its op_name ends in an"
+            " operation, not in `while`, or it is a windowed einsum. NULL without a name",
+        ),
+        Column("origin_op", "text", "structural", "the operation a compiler-made loop stands for"),
+        Column("carry_bytes", "bytes", "measure", "size of the carry"),
+        Column(
+            "stacked_bytes",
+            "bytes",
+            "measure",
+            "size of the elements of the carry into which each iteration writes one slice, at an"
+            " index that moves with the induction variable",
+        ),
+        Column(
+            "stacked",
+            "json",
+            "structural",
+            "those elements: [{element, dimension, step, bytes, bytes_per_iteration}, …]",
+        ),
+    ),
+)
+
+MISMATCH: Final = Rule(
+    "trip-count-mismatch",
+    "warning",
+    "XLA noted another trip count than init, step and condition give.",
+    "A while carries known_trip_count in its backend_config, but its init, step and condition are"
+    " constants that give another number. The note is taken, as XLA itself takes it; a pass that"
+    " changed the loop may have left it behind. Totals over the loop are off by that factor if the"
+    " note is wrong.",
+)
+UNKNOWN: Final = Rule(
+    "trip-count-unknown",
+    "note",
+    "The trip count of a while is not known.",
+    "XLA noted none, and init, step and condition are not all constants, as in a loop that ends on"
+    " computed data. Executions inside have no exact number: executions_min and executions_max"
+    " bound them, and totals over the loop are bounds.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopsPass:
+    """One row a while, in text order. Members: `while`, `condition` (root of the condition), and
+    as `stacked` the dynamic-update-slices that write the stacked elements."""
+
+    name: str = "loops"
+    tables: tuple[Table, ...] = (TABLE,)
+    requires: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = (MISMATCH, UNKNOWN)
+
+    def run(self, program: Program, facts: Facts) -> PassResult:
+        rows: list[dict[str, object]] = []
+        members: list[Member] = []
+        findings: list[Finding] = []
+        for position, module in enumerate(program.modules):
+            analysis = program.analysis(module)
+            for loop in analysis.loops:
+                stacks = tuple(stacked(analysis.graph, loop))
+                members.extend(_members(len(rows), position, loop, stacks))
+                findings.extend(_findings(len(rows), position, loop))
+                rows.append(common(program, position, loop.instr) | _row(loop, stacks))
+        return PassResult({"loops": rows}, members, findings)
+
+
+def _row(loop: Loop, stacks: tuple[Stacked, ...]) -> dict[str, object]:
+    trips = loop.trips
+    made = origin(loop)
+    return {
+        "trips_kind": trips.kind,
+        "body": None if loop.body is None else loop.body.name,
+        "condition": None if loop.condition is None else loop.condition.name,
+        "trip_count": trips.count,
+        "trip_count_max": trips.most,
+        "trip_count_inferred": trips.inferred,
+        "evidence": trips.evidence,
+        "induction_index": trips.induction_index,
+        "init": trips.start,
+        "step": trips.step,
+        "parent": None if loop.parent is None else loop.parent.instr.id,
+        "compiler_made": made.compiler_made,
+        "origin_op": made.op,
+        "carry_bytes": _carry_bytes(loop),
+        "stacked_bytes": None if loop.body is None else _sum(one.bytes for one in stacks),
+        "stacked": [
+            {
+                "element": one.index,
+                "dimension": one.dimension,
+                "step": one.step,
+                "bytes": one.bytes,
+                "bytes_per_iteration": one.bytes_per_iteration,
+            }
+            for one in stacks
+        ],
+    }
+
+
+def _carry_bytes(loop: Loop) -> int | None:
+    try:
+        return loop.instr.shape.bytes
+    except ValueError:
+        return None
+
+
+def _sum(sizes: Iterator[int | None]) -> int | None:
+    total = 0
+    for size in sizes:
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _members(
+    row: int, module: int, loop: Loop, stacks: tuple[Stacked, ...]
+) -> Iterator[Member]:
+    yield Member("loops", row, "while", module, loop.instr.id)
+    if loop.condition is not None:
+        yield Member("loops", row, "condition", module, loop.condition.root.id)
+    for one in stacks:
+        yield Member("loops", row, "stacked", module, one.update.id)
+
+
+def _findings(row: int, module: int, loop: Loop) -> Iterator[Finding]:
+    trips = loop.trips
+    name, instr = loop.instr.name, loop.instr.id
+    evidence = (("loops", row),)
+    if trips.kind == "unknown":
+        message = f"{name}: trip count not known; {trips.evidence}"
+        yield Finding(UNKNOWN.id, UNKNOWN.level, message, module, instr, evidence)
+    elif trips.kind == "annotated" and trips.inferred not in (None, trips.count):
+        message = f"{name}: {trips.evidence}, which is {trips.inferred} times"
+        yield Finding(MISMATCH.id, MISMATCH.level, message, module, instr, evidence)
+
+
+PASS = LoopsPass()
