@@ -261,7 +261,7 @@ def reach(analysis: ModuleAnalysis, computation: Computation) -> Reach:
     counts = {entry.index: 1}
     total = _count_paths(computation.index, callers, counts, frozenset())
     paths: list[tuple[tuple[str, str], ...]] = []
-    for path in _paths(computation, callers, counts):
+    for path in _paths(computation, callers, counts, frozenset()):
         if len(paths) == MOST_PATHS:
             break
         paths.append(path)
@@ -292,13 +292,16 @@ def _paths(
     computation: Computation,
     callers: dict[int, list[tuple[Instruction, str]]],
     counts: dict[int, int],
+    above: frozenset[int],
 ) -> Iterator[tuple[tuple[str, str], ...]]:
     if computation.is_entry:
         yield ()
         return
+    inner = above | {computation.index}
     for caller, kind in callers.get(computation.index, ()):
-        if counts.get(caller.computation.index):
-            for path in _paths(caller.computation, callers, counts):
+        place = caller.computation
+        if counts.get(place.index) and place.index not in inner:
+            for path in _paths(place, callers, counts, inner):
                 yield (*path, (caller.name, kind))
 
 

@@ -237,7 +237,7 @@ def _reach(reach: Reach, name: str | None) -> Iterator[Row]:
     if reach.is_entry:
         yield "reached", "is ENTRY" if name is None else f"{reach.entry} → {name}"
     elif not reach.paths:
-        yield "reached", "not from ENTRY: nothing calls it"
+        yield "reached", "not from ENTRY"
     for path in reach.paths:
         steps = [f"{caller} ({kind})" for caller, kind in path]
         yield "reached", " → ".join([reach.entry, *steps, *([] if name is None else [name])])
@@ -246,6 +246,8 @@ def _reach(reach: Reach, name: str | None) -> Iterator[Row]:
 
 
 def _runs(runs: Runs, reach: Reach, loop: str | None, depth: int | None) -> str:
+    if not reach.is_entry and not reach.paths:
+        return "never"
     within = f"; in loop {loop}" if loop is not None else ""
     if depth is not None and depth > 1:
         within += f", {depth} loops deep"

@@ -1,0 +1,97 @@
+"""The README's outputs are real: its commands are run and compared, its Python is a doctest.
+
+A block behind `<!-- output of: COMMAND -->` holds what COMMAND prints, and one behind
+`<!-- output of: COMMAND, first N lines -->` its beginning. `make readme` puts them in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hlo_lens.__main__ import main
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+BLOCK = re.compile(
+    r"(?P<head><!-- output of: (?P<command>hlolens .+?)(?:, first (?P<lines>\d+) lines)? -->\n"
+    r"```\w*\n)(?P<output>.*?)(?P<tail>^```$)",
+    re.MULTILINE | re.DOTALL,
+)
+ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1"}
+
+
+def output_of(command: str, lines: str | None) -> str:
+    """What `command` prints on standard output, from the root of the checkout."""
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        code = main(shlex.split(command)[1:])
+    assert code == 0, f"{command} gave {code}"
+    printed = [line.rstrip() for line in stream.getvalue().splitlines()]
+    if lines is not None and len(printed) > int(lines):
+        printed = [*printed[: int(lines)], "…"]
+    return "".join(f"{line}\n" for line in printed)
+
+
+@contextlib.contextmanager
+def at_root() -> Iterator[None]:
+    before = dict(os.environ)
+    with contextlib.chdir(ROOT):
+        os.environ.update(ENVIRONMENT)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+@pytest.mark.parametrize("block", BLOCK.finditer(README.read_text()), ids=lambda m: m["command"])
+def test_a_block_is_what_its_command_prints(block: re.Match[str]) -> None:
+    with at_root():
+        assert block["output"] == output_of(block["command"], block["lines"]), (
+            "`make readme` puts the output in place; look at what changed"
+        )
+
+
+def test_every_command_with_an_output_is_checked() -> None:
+    assert len(list(BLOCK.finditer(README.read_text()))) == README.read_text().count("output of:")
+
+
+def test_the_python_in_it_runs() -> None:
+    with at_root():
+        failed, tried = doctest.testfile(str(README), module_relative=False)
+    assert tried > 0
+    assert failed == 0
+
+
+def test_the_two_commands_are_targets() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for command in re.findall(r"^make ([a-z]+)", README.read_text(), re.MULTILINE):
+        assert re.search(rf"^{command}:.*## ", makefile, re.MULTILINE), command
+
+
+def test_the_exit_codes_are_those_of_the_help() -> None:
+    from hlo_lens.cli import EXIT_CODES
+
+    text = README.read_text()
+    for code, meaning in re.findall(r"^  (\d)  (.*)$", EXIT_CODES, re.MULTILINE):
+        assert f"| {code} | {meaning} |" in text
+
+
+if __name__ == "__main__":
+    with at_root():
+        filled = BLOCK.sub(
+            lambda m: m["head"] + output_of(m["command"], m["lines"]) + m["tail"],
+            README.read_text(),
+        )
+    README.write_text(filled)
+    sys.exit()
