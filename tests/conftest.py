@@ -30,11 +30,14 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m jax` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if find_spec("jax") is None:
-        for item in items:
-            if item.get_closest_marker("jax"):
-                item.add_marker(pytest.mark.skip(reason="jax is not installed"))
+    """Mark what is skipped for want of jax, and skip what is marked where there is none."""
+    for item in items:
+        if any("jax" in mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")):
+            item.add_marker(pytest.mark.jax)
+        elif find_spec("jax") is None and item.get_closest_marker("jax"):
+            item.add_marker(pytest.mark.skip(reason="jax is not installed"))
 
 
 def missing_capability(reason: str) -> str | None:

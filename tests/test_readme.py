@@ -54,7 +54,9 @@ def at_root() -> Iterator[None]:
             os.environ.update(before)
 
 
-@pytest.mark.parametrize("block", BLOCK.finditer(README.read_text()), ids=lambda m: m["command"])
+@pytest.mark.parametrize(
+    "block", list(BLOCK.finditer(README.read_text())), ids=lambda block: block["command"]
+)
 def test_a_block_is_what_its_command_prints(block: re.Match[str]) -> None:
     with at_root():
         assert block["output"] == output_of(block["command"], block["lines"]), (
