@@ -12,8 +12,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, repeat
-from operator import ge, sub
+from itertools import accumulate, chain, compress, repeat
+from operator import eq, ge, sub
 
 from hlo_lens.hlo.attributes import split_attributes
 from hlo_lens.hlo.lexer import skip_shape
@@ -22,13 +22,14 @@ from hlo_lens.hlo.module import Rows
 CHUNK = 1 << 20
 """Characters a chunk holds at least, so that what is made in passing stays small."""
 
-_NAME = r"%?([A-Za-z_][\w.-]*)"
+_NAME = r"%?([A-Za-z_][\w.-]*+)"
 _PARENTHESES = r"\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*\)"
 _ROW = re.compile(
     # An instruction. A raw configuration may hold line breaks (Pallas kernels on TPU), and then
     # a line may begin with '}' but goes on behind it.
-    rf"^(?:  (ROOT )?{_NAME} = (\([^\n]*?\)|[a-z]\w*\[[^\s]*) ([a-z][\w-]*)"
-    rf"\(([^()\n]*(?:{_PARENTHESES}[^()\n]*)*)\)((?:,[^\n]*(?:\n(?!  |\}}[ \n]|\}}, e)[^\n]+)*)?)"
+    rf"^(?:  (ROOT )?{_NAME} = (\((?:[^\n)]*\))+?|[a-z]\w*+\[\S*+) ([a-z][\w-]*)"
+    rf"\(([^()\n]*+(?:{_PARENTHESES}[^()\n]*+)*+)\)"
+    r"(,[^\n]*+(?:\n(?!  |\}[ \n]|\}, e)[^\n]++)*+|)"
     # The first and the last line of a computation.
     rf"|(ENTRY )?{_NAME} (?:\([^\n]*\) -> [^\n]* )?(\{{)"
     r'|\}(?:, execution_thread="([^"\\\n]*)")?(?: // [^\n]*)?)(\n+|\Z)',
@@ -97,12 +98,12 @@ def read_chunk(
     )
     del parts
     lines = _lines(text, start, end, first_line, tails, ends)
-    opened = [i for i, brace in enumerate(opens) if brace]
-    closed = [i for i, name in enumerate(names) if name is None and opens[i] is None]
-    marked = [i for i, root in enumerate(roots) if root]
-    spans = [(i + 1, j) for i, j in zip(opened, closed, strict=False)]
-    if not _alternate(opened, closed, marked, len(names)):
+    opened = list(compress(range(len(names)), opens))
+    closed = [*(i - 1 for i in opened[1:]), len(names) - 1]
+    marked = list(compress(range(len(names)), roots))
+    if not _are_computations(names, opens, opened, closed, marked):
         return None
+    spans = [(i + 1, j) for i, j in zip(opened, closed, strict=True)]
     if not _tails_are_whole(text, start, end, tails, closed, len(names) - 2 * len(spans)):
         return None
     for i in chain(opened, closed):
@@ -141,14 +142,16 @@ def _lines(
     return array("i", accumulate(heights, initial=first))
 
 
-def _alternate(opened: list[int], closed: list[int], marked: list[int], count: int) -> bool:
+def _are_computations(
+    names: Sequence[str | None], opens: Sequence[str | None], opened: list[int],
+    closed: list[int], marked: list[int],
+) -> bool:
     """Whether the rows are computations end to end, each with instructions and one ROOT."""
-    if not len(opened) == len(closed) == len(marked) or opened[:1] != [0]:
+    if opened[:1] != [0] or len(opened) != len(marked):
         return False
-    following = [*opened[1:], count]
-    return all(
-        start < root < stop and stop + 1 == after
-        for start, root, stop, after in zip(opened, marked, closed, following, strict=True)
+    return names.count(None) == 2 * len(opened) and all(
+        start < root < stop and names[stop] is None and opens[stop] is None
+        for start, root, stop in zip(opened, marked, closed, strict=True)
     )
 
 
@@ -184,20 +187,19 @@ def _resolve(
     spans: Sequence[tuple[int, int]],
 ) -> tuple[tuple[int, ...], list[int]] | None:
     """Operands relative to their computation, flat, with the bounds of each row; None to refuse."""
-    written = [
-        "" if opcode in _VALUES else argument
-        for opcode, argument in zip(opcodes, arguments, strict=True)
-    ]
-    joined = "\n".join(written)
+    joined = "\n".join(arguments)
     if "#" in joined:
         return None
     if "%" in joined:
+        # A constant or parameter has no '%' between its parentheses, so it counts zero.
         operands = _PERCENT_NAME.findall(joined)
-        counts = [argument.count("%") for argument in written]
-        if not _plainly_percent(written, joined) and not _all_have_percent(written, counts):
+        counts = [argument.count("%") for argument in arguments]
+        if not _plainly_percent(opcodes, arguments, joined, counts) and not _all_have_percent(
+            opcodes, arguments, counts
+        ):
             return None
     else:
-        plain = _plain_operands(written)
+        plain = _plain_operands(opcodes, arguments)
         if plain is None:
             return None
         operands, counts = plain
@@ -212,17 +214,6 @@ def _resolve(
     bases = chain.from_iterable(repeat(a, bounds[b] - bounds[a]) for a, b in spans)
     relative = tuple(map(sub, flat, bases))
     return (relative, bounds) if not relative or min(relative) >= 0 else None
-
-
-def _plainly_percent(written: Sequence[str], joined: str) -> bool:
-    """Whether all operands are `%name, %name`: told by counting, right for what printers emit."""
-    filled = sum(map(bool, written))
-    return (
-        joined.count("%") == joined.count(",") + filled
-        and joined.count("\n%") + joined.startswith("%") == filled
-        and joined.count(" ") == joined.count(", ")
-        and "(" not in joined
-    )
 
 
 def _positions(
@@ -245,10 +236,29 @@ def _positions(
     return found
 
 
-def _all_have_percent(written: Sequence[str], counts: Sequence[int]) -> bool:
+def _plainly_percent(
+    opcodes: Sequence[str], arguments: Sequence[str], joined: str, counts: Sequence[int]
+) -> bool:
+    """Whether all operands are `%name, %name`: told by counting, right for what printers emit."""
+    constants = "\n".join(compress(arguments, map(eq, opcodes, repeat("constant"))))
+    values = opcodes.count("constant") + opcodes.count("parameter")
+    filled = sum(map(bool, counts))
+    return (
+        filled + values == sum(map(bool, arguments))
+        and joined.count("%") == joined.count(",") - constants.count(",") + filled
+        and joined.count("\n%") + joined.startswith("%") == filled
+        and joined.count(" ") - joined.count(", ") == constants.count(" ") - constants.count(", ")
+        and joined.count("(") == constants.count("(")
+    )
+
+
+def _all_have_percent(
+    opcodes: Sequence[str], arguments: Sequence[str], counts: Sequence[int]
+) -> bool:
     """Whether no operand is written without '%' (nested operations, mixed spelling, `null`)."""
-    for argument, count in zip(written, counts, strict=True):
-        if argument and not (count and _only_percent_names(argument, count)):
+    for opcode, argument, count in zip(opcodes, arguments, counts, strict=True):
+        plain = not argument or opcode in _VALUES or count
+        if not plain or (count and not _only_percent_names(argument, count)):
             return False
     return True
 
@@ -275,13 +285,15 @@ def _is_shape_or_nothing(text: str) -> bool:
         return False
 
 
-def _plain_operands(written: Sequence[str]) -> tuple[list[str], list[int]] | None:
+def _plain_operands(
+    opcodes: Sequence[str], arguments: Sequence[str]
+) -> tuple[list[str], list[int]] | None:
     """Names and their numbers where none has a '%'; None where there is more than names."""
     operands: list[str] = []
     counts: list[int] = []
-    for argument in written:
+    for opcode, argument in zip(opcodes, arguments, strict=True):
         names: list[str] = []
-        if argument:
+        if argument and opcode not in _VALUES:
             names = (_COMMENT.sub("", argument) if "/*" in argument else argument).split(", ")
             if not all(map(_PLAIN_NAME.fullmatch, names)):
                 return None

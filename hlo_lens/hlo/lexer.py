@@ -16,7 +16,7 @@ of texts copied from web pages."""
 
 IDENTIFIER = re.compile(r"[A-Za-z_][\w.-]*", re.A)
 NAME = re.compile(r"%?([A-Za-z_0-9][\w.-]*)", re.A)
-"""A computation or instruction name; XLA wants a letter first, old dumps also begin with a digit."""
+"""A name of something; XLA wants a letter first, old dumps also begin with a digit."""
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'', re.S)
 
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
@@ -35,8 +35,7 @@ _MORE_NAMES = re.compile(r"\s*,\s*(%[\w.-]+)(?!\s*=)", re.A)
 
 def skip_space(text: str, pos: int) -> int:
     """The first offset at or after `pos` that is neither white space nor in a comment."""
-    end = SPACE.match(text, pos).end()  # type: ignore[union-attr]  # the pattern matches ""
-    return end
+    return SPACE.match(text, pos).end()  # type: ignore[union-attr]  # the pattern matches ""
 
 
 def match_bracket(text: str, pos: int) -> int:

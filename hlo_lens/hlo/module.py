@@ -17,7 +17,7 @@ from hlo_lens.hlo.literal import Literal
 from hlo_lens.hlo.metadata import Metadata, parse_metadata
 from hlo_lens.hlo.opcodes import CALLING_ATTRIBUTES, base_opcode, sugar
 from hlo_lens.hlo.replica_groups import ReplicaGroups, parse_replica_groups
-from hlo_lens.hlo.shape import Shape, parse_shape
+from hlo_lens.hlo.shape import UNKNOWN_SHAPE, Shape, parse_shape
 from hlo_lens.hlo.sharding import Sharding, parse_sharding
 
 if TYPE_CHECKING:
@@ -161,8 +161,9 @@ class Instruction:
 
     @property
     def shape(self) -> Shape:
-        """Raises ValueError where the text leaves the shape out or it is no shape."""
-        return parse_shape(self.shape_text)
+        """The shape; UNKNOWN_SHAPE where the text leaves it out. Raises ValueError for no shape."""
+        text = self.shape_text
+        return parse_shape(text) if text else UNKNOWN_SHAPE
 
     @property
     def tail(self) -> str:
@@ -186,8 +187,8 @@ class Instruction:
     @property
     def users(self) -> tuple[Instruction, ...]:
         """Written instructions of the computation that take this one, in text order, once each."""
-        computation = self.computation
-        return tuple(Instruction(computation, user) for user in computation.user_indices(self.index))
+        of = self.computation
+        return tuple(Instruction(of, user) for user in of.user_indices(self.index))
 
     @property
     def called_by(self) -> Mapping[str, tuple[Computation, ...]]:
@@ -331,8 +332,8 @@ class Computation:
 
     def __init__(
         self, module: Module, name: str, rows: Rows | SharedRows, size: int, *,
-        first_row: int = 0, is_entry: bool = False, execution_thread: str | None = None, text_line: int = 1,
-        host: Instruction | None = None,
+        first_row: int = 0, is_entry: bool = False, execution_thread: str | None = None,
+        text_line: int = 1, host: Instruction | None = None,
     ) -> None:
         self.module = module
         self.name = name
@@ -402,7 +403,8 @@ class Computation:
     @property
     def parameters(self) -> tuple[Instruction, ...]:
         """By number; parameters that only a nameless operand implies included."""
-        found = [Instruction(self, i) for i, op in enumerate(self.rows.opcodes) if op == "parameter"]
+        opcodes = self.rows.opcodes
+        found = [Instruction(self, i) for i, op in enumerate(opcodes) if op == "parameter"]
         found += [
             Instruction(self, ~k)
             for k, implied in enumerate(self.rows.implied)
@@ -561,8 +563,9 @@ def _unbound_parameters(
     for callees in inline.values():
         return list(computations[callees[0]].parameters)
     for attribute, names in called_names(start.tail).items():
-        if attribute in ("calls", "to_apply") and names[0] in computations:
-            return list(computations[names[0]].parameters)
+        callee = computations.get(names[0])
+        if attribute in ("calls", "to_apply") and callee is not None:
+            return list(callee.parameters)
     return []
 
 
@@ -650,7 +653,7 @@ class ComputationList(Sequence[Computation]):
     def __contains__(self, key: object) -> bool:
         if isinstance(key, str):
             return key.lstrip("%") in self._names
-        return isinstance(key, Computation) and any(key is item for item in self._items)
+        return any(key is item for item in self._items)
 
     def __repr__(self) -> str:
         return f"<{len(self)} computations>"
@@ -760,7 +763,7 @@ class Module:
                     if computation.rows.inline and (index, attribute) in computation.rows.inline:
                         continue
                     for name in names:
-                        if name in seen or name in self.computations:
+                        if name in seen or self.computations.get(name) is not None:
                             continue
                         seen.add(name)
                         yield Repair(

@@ -552,7 +552,7 @@ class Scanner:
         else:
             given = ""
         # The computation stands in front of those written in place, as XLA has it.
-        self.computations.append(ScannedComputation(given, builder.rows(self._line_at), True, None, 1))
+        self._add(given, builder, True, None, start)
         opcode = self._shape_and_opcode(pos)[1]
         end = self._operation(pos, builder, given or opcode, start)
         self._single = False

@@ -124,7 +124,7 @@ class Shape:
     @property
     def is_array(self) -> bool:
         """True for a plain array, scalars included; a buffer, token or opaque value is none."""
-        return not self.is_buffer and self.dtype not in ("tuple", "token", "opaque")
+        return not self.is_buffer and self.dtype not in ("tuple", "token", "opaque", "unknown")
 
     @property
     def rank(self) -> int:
@@ -254,6 +254,10 @@ def parse_shape(text: str) -> Shape:
     if end != len(text):
         raise ValueError(f"expected the end of the shape, found {_short(text[end:])}")
     return shape
+
+
+UNKNOWN_SHAPE: Final = Shape("unknown")
+"""The shape of an instruction whose text leaves it out: no dimensions, sizes None."""
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
