@@ -1,0 +1,125 @@
+"""Convolutions that are dots: TPU writes nearly every dot as one, batch dimensions as windows.
+
+In a spatial dimension, output o meets window position k at input i where
+o·stride + k·rhs_dilate − pad = i·lhs_dilate. With size N, the dimension is one of a dot if that
+pairs things off one to one:
+
+    contracted  outputs 1, window and input N: k = i
+    lhs         window 1, input and outputs N: o = i
+    rhs         input 1, window and outputs N: k = N − 1 − o
+    batch       all N: o = k = i, and no other pair (XLA: stride N − 1, lhs_dilate N)
+
+With any other dimension a convolution is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hlo_lens.hlo import Shape
+from hlo_lens.hlo.attributes import DimLabels, Window
+
+Kind = Literal["batch", "lhs", "rhs", "contracted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One spatial dimension: sizes of input, window and output, and how they meet."""
+
+    inputs: int
+    window: int
+    outputs: int
+    stride: int = 1
+    pad: int = 0
+    lhs_dilate: int = 1
+    rhs_dilate: int = 1
+
+    @property
+    def kind(self) -> Kind | None:
+        """Which dimension of a dot it is, "batch" for one of size 1; None where it is none."""
+        size = max(self.inputs, self.window, self.outputs)
+        match (self.outputs == size, self.window == size, self.inputs == size):
+            case True, True, True:
+                apart = self.rhs_dilate * (size - 1) < self.lhs_dilate or size == 1
+                step = self.stride + self.rhs_dilate == self.lhs_dilate or size == 1
+                return "batch" if apart and step and not self.pad else None
+            case False, True, True:
+                exact = self.outputs == 1 and self.rhs_dilate == self.lhs_dilate
+                return "contracted" if exact and not self.pad else None
+            case True, False, True:
+                exact = self.window == 1 and self.stride == self.lhs_dilate
+                return "lhs" if exact and not self.pad else None
+            case True, True, False:
+                exact = self.inputs == 1 and self.stride == self.rhs_dilate
+                return "rhs" if exact and self.pad == (size - 1) * self.rhs_dilate else None
+        return None
+
+
+def conv_as_dot(
+    shapes: tuple[Shape, Shape, Shape],
+    labels: DimLabels,
+    window: Window | None,
+    *,
+    feature_groups: int = 1,
+    batch_groups: int = 1,
+) -> dict[Kind, int] | None:
+    """Sizes of the dot that a convolution is, by kind of dimension, from the shapes of its
+    operands and result; None where it is none, or its text is at odds with itself.
+
+    Groups of features or of the batch are batch dimensions of the dot.
+    """
+    spatial = sorted(set(labels.lhs) - set("bf?"))
+    try:
+        lhs, rhs, out = map(_sizes, shapes, (labels.lhs, labels.rhs, labels.output))
+        rows, features, contracted = lhs["b"], rhs["o"], rhs["i"]
+        axes = [_axis(lhs, rhs, out, label, window, at) for at, label in enumerate(spatial)]
+    except (KeyError, IndexError, ValueError):
+        return None
+    groups = feature_groups * batch_groups
+    if groups < 1 or rows % batch_groups or features % groups:
+        return None
+    sizes: dict[Kind, int] = {
+        "batch": groups,
+        "lhs": rows // batch_groups,
+        "rhs": features // groups,
+        "contracted": contracted,
+    }
+    for axis in axes:
+        kind = axis.kind
+        if kind is None:
+            return None
+        sizes[kind] *= max(axis.inputs, axis.window)
+    return sizes
+
+
+def _axis(
+    lhs: dict[str, int],
+    rhs: dict[str, int],
+    out: dict[str, int],
+    label: str,
+    window: Window | None,
+    at: int,
+) -> Axis:
+    """Raises KeyError or IndexError where shapes, labels and window do not fit together."""
+    if window is None or window.size[at] != rhs[label]:
+        raise KeyError(label)
+    return Axis(
+        lhs[label],
+        rhs[label],
+        out[label],
+        window.stride[at],
+        window.pad[at][0],
+        window.lhs_dilate[at],
+        window.rhs_dilate[at],
+    )
+
+
+def _sizes(shape: Shape, labels: str) -> dict[str, int]:
+    """Size by label. Raises ValueError where a size is not known or the rank is another."""
+    sizes: dict[str, int] = {}
+    for label, size in zip(labels, shape.dimensions, strict=True):
+        if size is None:
+            raise ValueError("a dimension without a bound")
+        sizes[label] = size
+    return sizes

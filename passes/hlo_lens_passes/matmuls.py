@@ -1,0 +1,521 @@
+"""The matmuls table: every dot and gemm call, its sizes, dtypes, FLOPs and the converts around it.
+
+FLOPs are 2·batch·m·n·k of one execution (reference/definitions.md, "Matmuls, ragged, attention").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.analysis.dataflow import Value, consumers, trace
+from hlo_lens.facts import COMMON, Column, Member, PassResult, Table, common
+from hlo_lens.hlo import Instruction, Shape
+from hlo_lens.hlo.attributes import parse_dim_labels, parse_window
+from hlo_lens_passes._catalogue import Catalogue, catalogue
+from hlo_lens_passes._conv_dots import conv_as_dot
+from hlo_lens_passes.custom_calls import OPCODES as CUSTOM_CALLS
+from hlo_lens_passes.custom_calls import entry_of, result_shape, shape_of
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis.calls import CallGraph
+    from hlo_lens.facts import Facts
+    from hlo_lens.hlo import Computation
+    from hlo_lens.program import Program
+
+_DOTS: Final = frozenset(("dot", "scaled-dot", "ragged-dot"))
+_GEMMS: Final = frozenset(("gemm", "scaled_gemm", "grouped_gemm"))
+# What changes how a value lies in memory, and neither what it is nor its dtype.
+_MOVES: Final = frozenset(("bitcast", "copy", "reshape", "transpose"))
+
+TABLE = Table(
+    "matmuls",
+    "a matrix multiplication: a dot, alone or in a fusion, a convolution that is one (as TPU text"
+    " writes dots), or a call of a gemm library",
+    (
+        *COMMON,
+        Column(
+            "form",
+            "enum",
+            "identity",
+            "how the text writes it",
+            values=("dot", "scaled-dot", "ragged-dot", "convolution", "custom_call"),
+        ),
+        Column("target", "text", "identity", "custom_call_target of a gemm call"),
+        Column(
+            "backend",
+            "text",
+            "structural",
+            "what computes it: the library of a gemm call; NULL for a dot, which the compiler"
+            " may still hand to one",
+        ),
+        Column("lhs_dtype", "text", "structural", "dtype of the left operand"),
+        Column("rhs_dtype", "text", "structural", "dtype of the right operand"),
+        Column(
+            "accumulate_dtype",
+            "text",
+            "structural",
+            "dtype sums are kept in, where the algorithm says; NULL is the backend's choice",
+        ),
+        Column("out_dtype", "text", "structural", "dtype of the result"),
+        Column("algorithm", "text", "structural", "dot algorithm as HLO names it"),
+        Column(
+            "operand_precision", "text", "structural", "precision asked for each operand, by commas"
+        ),
+        Column("batch", "int", "measure", "product of the batch dimensions"),
+        Column("m", "int", "measure", "product of the other dimensions of the left operand"),
+        Column("n", "int", "measure", "product of the other dimensions of the right operand"),
+        Column("k", "int", "measure", "product of the contracted dimensions"),
+        Column(
+            "flops",
+            "flops",
+            "measure",
+            "2·batch·m·n·k of one execution; of a ragged one an upper bound, reached when the"
+            " groups cover every row; NULL for a ragged convolution, whose text counts every group",
+        ),
+        Column(
+            "ragged",
+            "bool",
+            "structural",
+            "whether groups of rows have a matrix each: ragged-dot, a grouped gemm, or what the"
+            " TPU compiler says is one",
+        ),
+        Column("epilogue", "text", "structural", "what a gemm call does to its result besides"),
+        Column(
+            "converts",
+            "text",
+            "structural",
+            "converts next to it, as `lhs bf16->f32, result f32->bf16`; NULL for none",
+        ),
+        Column(
+            "convert_before",
+            "json",
+            "volatile",
+            "converts in front of its operands, through fusions and what only moves data, as"
+            " [{operand, from, to, via}]; NULL for none",
+        ),
+        Column(
+            "convert_after",
+            "json",
+            "volatile",
+            "the nearest convert that takes its result, as {from, to, via}; NULL for none",
+        ),
+        Column("dims", "json", "structural", "its dimension numbers, where the text has them"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulsPass:
+    """One row a matmul as written: dots of all forms, convolutions that are dots, gemm calls."""
+
+    name: str = "matmuls"
+    tables: tuple[Table, ...] = (TABLE,)
+    requires: tuple[str, ...] = ()
+    rules: tuple[()] = ()
+
+    def run(self, program: Program, facts: Facts) -> PassResult:
+        known = catalogue()
+        rows: list[dict[str, object]] = []
+        members: list[Member] = []
+        for position, module in enumerate(program.modules):
+            graph = program.analysis(module).graph
+            for instruction in _matmuls(module.computations, known):
+                matmul = _read(instruction, known, graph)
+                if matmul is None:
+                    continue
+                before = _converts_before(graph, instruction, matmul.operands)
+                after = _convert_after(graph, instruction)
+                members.append(Member("matmuls", len(rows), "matmul", position, instruction.id))
+                members += (
+                    Member("matmuls", len(rows), "convert", position, one.instr.id)
+                    for one in (*before, *after)
+                )
+                rows.append(
+                    {
+                        **common(program, position, instruction),
+                        **matmul.columns,
+                        "converts": ", ".join(map(str, (*before, *after))) or None,
+                        "convert_before": [one.described() for one in before] or None,
+                        "convert_after": next((one.described() for one in after), None),
+                    }
+                )
+        return PassResult({"matmuls": rows}, members)
+
+
+def _matmuls(computations: Iterable[Computation], known: Catalogue) -> Iterator[Instruction]:
+    """Every matmul that is written there, and every convolution."""
+    looked_for = _DOTS | CUSTOM_CALLS | {"convolution"}
+    for computation in computations:
+        if looked_for.isdisjoint(computation.opcodes):
+            continue
+        for index, opcode in enumerate(computation.opcodes):
+            if opcode in _DOTS or opcode == "convolution":
+                yield Instruction(computation, index)
+            elif opcode in CUSTOM_CALLS:
+                instruction = Instruction(computation, index)
+                if entry_of(instruction, known).op in _GEMMS:
+                    yield instruction
+
+
+@dataclass(frozen=True, slots=True)
+class _Matmul:
+    """What the text says of one matmul: columns, and its operands (left, right; () unknown)."""
+
+    columns: Mapping[str, object]
+    operands: tuple[Instruction, ...]
+
+
+def _read(instruction: Instruction, known: Catalogue, graph: CallGraph) -> _Matmul | None:
+    """What the text says; None for a convolution that is no dot."""
+    if instruction.opcode in _DOTS:
+        return _read_dot(instruction)
+    if instruction.opcode == "convolution":
+        return _read_convolution(instruction, graph)
+    return _read_call(instruction, known)
+
+
+# ---------------------------------------------------------------------------------- sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Dims:
+    """Dimension numbers of a dot; `lhs_ragged` and `rhs_group` of a ragged one."""
+
+    lhs_contracting: tuple[int, ...]
+    rhs_contracting: tuple[int, ...]
+    lhs_batch: tuple[int, ...] = ()
+    rhs_batch: tuple[int, ...] = ()
+    lhs_ragged: tuple[int, ...] = ()
+    rhs_group: tuple[int, ...] = ()
+
+    def described(self) -> dict[str, tuple[int, ...]]:
+        names = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
+        found = {name: getattr(self, name) for name in names}
+        ragged = {name: getattr(self, name) for name in ("lhs_ragged", "rhs_group")}
+        return {**found, **{name: dims for name, dims in ragged.items() if dims}}
+
+    def sizes(self, lhs: Shape, rhs: Shape) -> dict[str, int | None]:
+        """batch, m, n, k and flops; all NULL where the numbers do not fit the shapes.
+
+        A dimension that is bounded (`<=n`) counts n, an unbounded one makes its size NULL.
+        """
+        left, right = lhs.dimensions, rhs.dimensions
+        known = (
+            _are_dimensions((*self.lhs_contracting, *self.lhs_batch), left)
+            and _are_dimensions((*self.rhs_contracting, *self.rhs_batch, *self.rhs_group), right)
+            and len(self.lhs_contracting) == len(self.rhs_contracting)
+            and len(self.lhs_batch) == len(self.rhs_batch)
+        )
+        if not known:
+            return {}
+        batch = _size(left, self.lhs_batch)
+        m = _size(left, _others(left, (*self.lhs_contracting, *self.lhs_batch)))
+        n = _size(right, _others(right, (*self.rhs_contracting, *self.rhs_batch, *self.rhs_group)))
+        k = _size(left, self.lhs_contracting)
+        flops = None
+        if batch is not None and m is not None and n is not None and k is not None:
+            flops = 2 * batch * m * n * k
+        return {"batch": batch, "m": m, "n": n, "k": k, "flops": flops}
+
+
+def _are_dimensions(numbers: Sequence[int], dimensions: Sequence[int | None]) -> bool:
+    return len(set(numbers)) == len(numbers) and all(0 <= n < len(dimensions) for n in numbers)
+
+
+def _others(dimensions: Sequence[int | None], numbers: Sequence[int]) -> tuple[int, ...]:
+    return tuple(number for number in range(len(dimensions)) if number not in numbers)
+
+
+def _size(dimensions: Sequence[int | None], numbers: Iterable[int]) -> int | None:
+    sizes = [dimensions[number] for number in numbers]
+    known = [size for size in sizes if size is not None]
+    return prod(known) if len(known) == len(sizes) else None
+
+
+def _sizes(dims: Dims | None, operands: Sequence[Instruction]) -> dict[str, int | None]:
+    shapes = [shape_of(operand) for operand in operands]
+    if dims is None or len(shapes) < 2 or shapes[0] is None or shapes[1] is None:
+        return {}
+    return dims.sizes(shapes[0], shapes[1])
+
+
+# ---------------------------------------------------------------------------------- dots
+
+
+def _read_dot(dot: Instruction) -> _Matmul:
+    operands = dot.operands[:2] if len(dot.operands) >= 2 else ()
+    dims = _dot_dims(dot, operands)
+    columns: dict[str, object] = {
+        **_written(dot, operands),
+        **_sizes(dims, operands),
+        "ragged": dot.opcode == "ragged-dot",
+        "dims": None if dims is None else dims.described(),
+    }
+    return _Matmul(columns, operands)
+
+
+def _written(matmul: Instruction, operands: Sequence[Instruction]) -> dict[str, object]:
+    """Form, dtypes and precision of a matmul that is an operation of HLO's own."""
+    algorithm = matmul.attribute("algorithm")
+    precision = matmul.attribute("operand_precision")
+    return {
+        "form": matmul.opcode,
+        **_dtypes(operands, shape_of(matmul), algorithm),
+        "algorithm": algorithm,
+        "operand_precision": None if precision is None else "".join(precision.strip("{}").split()),
+    }
+
+
+def _dot_dims(dot: Instruction, operands: Sequence[Instruction]) -> Dims | None:
+    """The dimension numbers; None where an attribute cannot be read.
+
+    A dot without any is an outer product, if its result has the rank of one; text of early 2018
+    leaves them out for matrices too, and there they are not known.
+    """
+    try:
+        given = {
+            name: dot.ints_attribute(attribute)
+            for name, attribute in (
+                ("lhs_contracting", "lhs_contracting_dims"),
+                ("rhs_contracting", "rhs_contracting_dims"),
+                ("lhs_batch", "lhs_batch_dims"),
+                ("rhs_batch", "rhs_batch_dims"),
+                ("lhs_ragged", "lhs_ragged_dims"),
+                ("rhs_group", "rhs_group_dims"),
+            )
+        }
+    except ValueError:
+        return None
+    dims = Dims(**{name: numbers or () for name, numbers in given.items()})
+    if any(numbers is not None for numbers in given.values()):
+        return dims
+    shapes = [shape_of(one) for one in (*operands, dot)]
+    ranks = [shape.rank for shape in shapes if shape is not None]
+    return dims if len(ranks) == 3 and ranks[0] + ranks[1] == ranks[2] else None
+
+
+def _dtypes(
+    operands: Sequence[Instruction], result: Shape | None, algorithm: str | None
+) -> dict[str, str | None]:
+    shapes = [shape_of(operand) for operand in operands] or [None, None]
+    lhs, rhs = (None if shape is None else shape.dtype for shape in shapes)
+    if result is not None and result.is_tuple:
+        result = result.elements[0] if result.elements else None
+    return {
+        "lhs_dtype": lhs,
+        "rhs_dtype": rhs,
+        "accumulate_dtype": _accumulated(algorithm),
+        "out_dtype": None if result is None else result.dtype,
+    }
+
+
+def _accumulated(algorithm: str | None) -> str | None:
+    """`f32` of `dot_bf16_bf16_f32_x3`, `dot_any_f8_any_f8_f32_fast_accum`: the last dtype named."""
+    parts = (algorithm or "").lower().removeprefix("dot_").split("_")
+    dtypes = [part for part in parts if part[:1] in ("f", "b", "t") and part[-1:].isdigit()]
+    return dtypes[-1] if len(dtypes) >= 3 else None
+
+
+# ---------------------------------------------------------------------------------- convolutions
+
+
+def _read_convolution(conv: Instruction, graph: CallGraph) -> _Matmul | None:
+    operands = conv.operands[:2]
+    shapes = [shape_of(one) for one in (*operands, conv)]
+    labels, window = conv.attribute("dim_labels"), conv.attribute("window")
+    lhs, rhs, out = shapes if len(shapes) == 3 else (None, None, None)
+    if lhs is None or rhs is None or out is None or labels is None:
+        return None
+    try:
+        sizes = conv_as_dot(
+            (lhs, rhs, out),
+            parse_dim_labels(labels),
+            None if window is None else parse_window(window),
+            feature_groups=conv.int_attribute("feature_group_count") or 1,
+            batch_groups=conv.int_attribute("batch_group_count") or 1,
+        )
+    except ValueError:
+        return None
+    if sizes is None:
+        return None
+    ragged = _says_ragged(conv) or any(map(_says_ragged, _fusions_around(graph, conv)))
+    columns = {
+        **_written(conv, operands),
+        "batch": sizes["batch"],
+        "m": sizes["lhs"],
+        "n": sizes["rhs"],
+        "k": sizes["contracted"],
+        "flops": None if ragged else 2 * prod(sizes.values()),
+        "ragged": ragged,
+        "dims": {"dim_labels": labels, "window": window},
+    }
+    return _Matmul(columns, operands)
+
+
+def _fusions_around(graph: CallGraph, instr: Instruction) -> Iterator[Instruction]:
+    site = graph.only_caller(instr.computation)
+    while site is not None and site.kind == "fusion":
+        yield site.caller
+        site = graph.only_caller(site.caller.computation)
+
+
+def _says_ragged(instruction: Instruction) -> bool:
+    """Whether the TPU compiler's config calls the operation a ragged dot."""
+    if "is_ragged_dot" not in instruction.tail:
+        return False
+    config = instruction.backend_config
+    return config is not None and bool(config.get("convolution_algorithm_config", "is_ragged_dot"))
+
+
+# ---------------------------------------------------------------------------------- gemm calls
+
+_DIM_FIELDS: Final = {
+    "lhs_contracting": "lhs_contracting_dimensions",
+    "rhs_contracting": "rhs_contracting_dimensions",
+    "lhs_batch": "lhs_batch_dimensions",
+    "rhs_batch": "rhs_batch_dimensions",
+}
+
+
+def _read_call(call: Instruction, known: Catalogue) -> _Matmul:
+    entry = entry_of(call, known)
+    config = call.backend_config
+    get: Callable[..., object] = (lambda *_: None) if config is None else config.get
+    gemm: tuple[str, ...] = ("gemm_backend_config",)
+    if get("grouped_gemm_backend_config") is not None:
+        gemm = ("grouped_gemm_backend_config", *gemm)
+    elif get(*gemm) is None:
+        gemm = ()  # before 2024 the fields stood at the top
+    ragged = get("grouped_gemm_backend_config", "ragged_dot_dimension_numbers")
+    dims = _config_dims(get(*gemm, "dot_dimension_numbers"), ragged)
+    algorithm = _named(get(*gemm, "precision_config", "algorithm"), "alg_", "unset")
+    precision = get(*gemm, "precision_config", "operand_precision")
+    # Only where the config numbers the dimensions is it sure that these are its first operands.
+    operands = call.operands[:2] if dims is not None and len(call.operands) >= 2 else ()
+    columns: dict[str, object] = {
+        "form": "custom_call",
+        "target": call.custom_call_target,
+        "backend": entry.family,
+        **_dtypes(operands, result_shape(call), algorithm),
+        "algorithm": algorithm,
+        "operand_precision": (
+            ",".join(str(one).lower() for one in precision) if isinstance(precision, list) else None
+        ),
+        **_sizes(dims, operands),
+        "ragged": ragged is not None or entry.op == "grouped_gemm",
+        "epilogue": _named(get(*gemm, "epilogue"), "", ""),
+        "dims": None if dims is None else dims.described(),
+    }
+    return _Matmul(columns, operands)
+
+
+def _named(value: object, prefix: str, nothing: str) -> str | None:
+    """An enum of a config in lower case without its prefix; NULL where it names nothing."""
+    if not isinstance(value, str):
+        return None
+    text = value.lower().removeprefix(prefix)
+    return None if text == nothing else text
+
+
+def _config_dims(numbers: object, ragged: object) -> Dims | None:
+    """Dimension numbers of a gemm's config: integers, also as text; None where it has none."""
+    if not isinstance(numbers, Mapping):
+        return None
+    fields: dict[str, object] = {name: numbers.get(key, []) for name, key in _DIM_FIELDS.items()}
+    if isinstance(ragged, Mapping):
+        inner = ragged.get("dot_dimension_numbers")
+        if isinstance(inner, Mapping):
+            fields = {name: inner.get(key, []) for name, key in _DIM_FIELDS.items()}
+        fields["lhs_ragged"] = ragged.get("lhs_ragged_dimensions", [])
+        fields["rhs_group"] = ragged.get("rhs_group_dimensions", [])
+    read: dict[str, tuple[int, ...]] = {}
+    for name, given in fields.items():
+        if not isinstance(given, list) or not all(str(one).isdigit() for one in given):
+            return None
+        read[name] = tuple(int(one) for one in given)
+    return Dims(**read)
+
+
+# ---------------------------------------------------------------------------------- converts
+
+
+@dataclass(frozen=True, slots=True)
+class _Convert:
+    """A convert next to a matmul: of which operand (None: of the result), and seen as what."""
+
+    instr: Instruction
+    operand: int | None
+    source: str
+    target: str
+    via: Instruction
+
+    def __str__(self) -> str:
+        place = "result" if self.operand is None else ("lhs", "rhs")[self.operand]
+        return f"{place} {self.source}->{self.target}"
+
+    def described(self) -> dict[str, object]:
+        place = {} if self.operand is None else {"operand": self.operand}
+        return {**place, "from": self.source, "to": self.target, "via": self.via.name}
+
+
+def _converts_before(
+    graph: CallGraph, matmul: Instruction, operands: Sequence[Instruction]
+) -> list[_Convert]:
+    found = []
+    for number, operand in enumerate(operands):
+        instr = trace(graph, Value(operand), moves=_MOVES).instr
+        if instr.opcode == "convert":
+            convert = _described(graph, matmul, instr, number)
+            if convert is not None:
+                found.append(convert)
+    return found
+
+
+def _convert_after(graph: CallGraph, matmul: Instruction) -> list[_Convert]:
+    """The nearest convert of the result, alone in a list; [] where there is none."""
+    shape = shape_of(matmul)
+    path = (0,) if shape is not None and shape.is_tuple else ()
+    for user in consumers(graph, matmul, path, moves=_MOVES):
+        if user.opcode == "convert":
+            convert = _described(graph, matmul, user, None)
+            if convert is not None:
+                return [convert]
+    return []
+
+
+def _described(
+    graph: CallGraph, matmul: Instruction, convert: Instruction, operand: int | None
+) -> _Convert | None:
+    """The convert with its dtypes; None where it stands across a loop, branch or call from the
+    matmul, for then it is not next to it."""
+    via = _outermost(graph, convert, set(_fused_in(graph, matmul)))
+    region, beside = _fused_in(graph, matmul)[-1], _fused_in(graph, convert)[-1]
+    source = shape_of(convert.operands[0]) if convert.operands else None
+    target = shape_of(convert)
+    if region != beside or source is None or target is None:
+        return None
+    return _Convert(convert, operand, source.dtype, target.dtype, via)
+
+
+def _fused_in(graph: CallGraph, instr: Instruction) -> list[Computation]:
+    """The computation of `instr` and those around it through fusions, the outermost last."""
+    around = [instr.computation]
+    while (site := graph.only_caller(around[-1])) is not None and site.kind == "fusion":
+        around.append(site.caller.computation)
+    return around
+
+
+def _outermost(graph: CallGraph, instr: Instruction, around: set[Computation]) -> Instruction:
+    """`instr`, or the fusion that holds it, as seen from one of the computations `around`."""
+    while instr.computation not in around:
+        site = graph.only_caller(instr.computation)
+        if site is None or site.kind != "fusion":
+            break
+        instr = site.caller
+    return instr
+
+
+PASS = MatmulsPass()
