@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hlo_lens.analysis import ModuleAnalysis
+from hlo_lens.files import InputError
 from hlo_lens.hlo import Computation, Instruction, Module
 from hlo_lens.hlo.frames import Frame
 from hlo_lens.program import Program
@@ -153,7 +154,18 @@ def suggestions(module: Module, wanted: str, most: int = 5) -> list[str]:
 
 
 def instruction_facts(program: Program, instruction: Instruction) -> InstructionFacts:
-    """All that is known about `instruction`, which must be written in a module of `program`."""
+    """All that is known about `instruction`, which must be written in a module of `program`.
+
+    Raises `InputError` where its text is so broken that what it uses and calls cannot be told.
+    """
+    try:
+        return _instruction_facts(program, instruction)
+    except ValueError as problem:  # of an attribute, which is read when it is asked for
+        place = f"{instruction.computation.module.filename}:{instruction.text_line}"
+        raise InputError(place, f"{instruction.name} cannot be read: {problem}") from problem
+
+
+def _instruction_facts(program: Program, instruction: Instruction) -> InstructionFacts:
     module = instruction.computation.module
     analysis = program.analysis(module)
     problems: list[str] = []

@@ -31,7 +31,7 @@ LAYERS = {
     "analysis": {"hlo", "program"},
     "facts": {"hlo", "program", "analysis"},
     "graph": {"hlo", "analysis"},
-    "show": {"hlo", "program", "analysis"},
+    "show": {"files", "hlo", "program", "analysis"},
     "hlo_lens_passes": FRAME | {"analysis", "facts", "decode"},
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hlo_lens.hlo import Instruction
 from tests.conftest import Ran
 
 Cli = Callable[..., Ran]
@@ -251,6 +252,22 @@ def test_an_attribute_that_cannot_be_read_is_told(cli: Cli, tmp_path: Path) -> N
     ran = cli("show", path, "fused/add.1")
     assert ran.code == 0
     assert lines(ran, "unreadable")[0].startswith("metadata: ")
+
+
+def test_a_broken_instruction_is_bad_input(
+    cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attributes are read late, so their mistakes show late; they are the input's all the same."""
+
+    def broken(self: Instruction) -> str:
+        raise ValueError("a string doesn't end")
+
+    monkeypatch.setattr(Instruction, "op_name", property(broken))
+    ran = cli("show", file, "fused/add.1")
+    assert ran.code == 2
+    assert ran.err == (
+        f"hlolens: error: {file}:27: add.1 cannot be read: a string doesn't end\n"
+    )
 
 
 def test_long_things_are_shortened_unless_full(cli: Cli, tmp_path: Path) -> None:
