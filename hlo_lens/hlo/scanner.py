@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
+from hlo_lens.hlo.attributes import strip_comments
 from hlo_lens.hlo.errors import HloParseError
 from hlo_lens.hlo.lexer import (
     IDENTIFIER,
@@ -31,6 +32,7 @@ _KEY = re.compile(r"[A-Za-z_][\w.-]*(?==)", re.A)
 _TUPLE_INDEX = re.compile(r"#(\d+)")
 _FRAME_TABLE = re.compile(r"(?:FileNames|FunctionNames|FileLocations|StackFrames)\b")
 _FRAME_ENTRY = re.compile(r"\d+\s+(?:\"(?:[^\"\\]|\\.)*\"|\{[^{}]*\})")
+_HALF_A_WORD = re.compile(r"(?:[%\w.-]+|/(?:\*.*)?|//.*)\Z", re.A | re.S)
 _CALLING = frozenset(CALLING_ATTRIBUTES)
 
 
@@ -111,7 +113,9 @@ class Scanner:
         return HloParseError(self.text, pos, expected, found=found, filename=self.filename)
 
     def _repair(self, kind: str, message: str, pos: int) -> None:
-        self.repairs.append(Repair(kind, message, self.text.count("\n", 0, pos) + 1))
+        """Note what was read around; the first of a kind stands for the others."""
+        if not any(repair.kind == kind for repair in self.repairs):
+            self.repairs.append(Repair(kind, message, self._line_at(pos)))
 
     # --- header ------------------------------------------------------------------------------
 
@@ -230,8 +234,7 @@ class Scanner:
         return thread, pos
 
     def _cut(self, pos: int, where: str) -> None:
-        if not any(repair.kind == "truncated" for repair in self.repairs):
-            self._repair("truncated", f"the text stops {where}; it was read up to there", pos)
+        self._repair("truncated", f"the text stops {where}; it was read up to there", pos)
 
     # --- instructions ------------------------------------------------------------------------
 
@@ -260,9 +263,12 @@ class Scanner:
                 return builder, len(text), False
 
     def _reaches_the_end(self, error: HloParseError, pos: int) -> bool:
-        """Whether the instruction at `pos` only fails because the text is cut off in it."""
+        """Whether the instruction at `pos` only fails because the text is cut off in it.
+
+        It does where the reader fails at the end, or at what may be the first half of a word.
+        """
         return error.found == "the end of the text" or (
-            "\n" not in self.text[pos:].rstrip("\n") and "}" not in self.text[pos:]
+            error.offset >= pos and _HALF_A_WORD.match(self.text, error.offset) is not None
         )
 
     @staticmethod
@@ -312,11 +318,11 @@ class Scanner:
         argument = text[pos + 1 : closing - 1]
         operands: tuple[int, ...] = ()
         if opcode == "parameter":
-            if not argument.strip().isdigit():
+            if not strip_comments(argument).strip().isdecimal():
                 raise self.error(pos + 1, "the number of the parameter")
         elif opcode != "constant":
             operands = self._operands(pos + 1, closing - 1, builder)
-        tail, inline, pos = self._attributes(closing)
+        tail, inline, pos = self.attributes(closing)
         self._append(builder, name, opcode, shape, argument, tail, operands, start)
         for attribute, computations in inline.items():
             builder.inline[len(builder.names) - 1, attribute] = computations
@@ -353,7 +359,7 @@ class Scanner:
             raise self.error(opening, expected)
         return shape, opcode.group(), opening
 
-    def _attributes(self, pos: int) -> tuple[str, dict[str, tuple[int, ...]], int]:
+    def attributes(self, pos: int) -> tuple[str, dict[str, tuple[int, ...]], int]:
         """Attribute text from its first comma, inline computations, the offset behind."""
         text = self.text
         start = end = pos
@@ -592,3 +598,9 @@ def starts_computation(text: str, pos: int) -> bool:
     return text.startswith(("->", "{"), behind)
 
 
+def starts_instruction(text: str, pos: int) -> bool:
+    """Whether `name =`, a shape or `opcode(` starts at `pos`."""
+    word = NAME.match(text, pos)
+    if word is not None and text.startswith(("=", "("), skip_space(text, word.end())):
+        return True
+    return text.startswith("(", pos) or skip_shape(text, pos) is not None
