@@ -4,8 +4,11 @@ The nearest such file counts, looking upward from the working directory. Keys at
 common options and hold for every verb; a table named after a verb holds that verb's options:
 
     color = "never"
+    catalogues = ["our_kernels.toml"]
     [inspect]
     format = "markdown"
+
+`catalogues` is no option: the passes read it (hlo_lens_passes/catalogues shows the form).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any
 import click
 
 COMMON = ("color", "quiet", "verbose")
+_OF_PASSES = ("catalogues",)
 
 
 class ConfigError(click.ClickException):
@@ -100,9 +104,9 @@ def _checked(path: Path, table: dict[str, Any], verbs: Container[str]) -> Config
             sections[key] = value
         elif key in COMMON:
             common[key] = value
-        else:
+        elif key not in _OF_PASSES:
             raise ConfigError(
-                f"{path}: no common option {key!r}{hint(key, COMMON)}; "
+                f"{path}: no common option {key!r}{hint(key, (*COMMON, *_OF_PASSES))}; "
                 "an option of one verb belongs under that verb"
             )
     return Config(path, common, sections)

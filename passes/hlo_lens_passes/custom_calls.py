@@ -6,25 +6,25 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.facts import COMMON, Column, Finding, Member, PassResult, Rule, Table, common
 from hlo_lens.hlo import Instruction, Shape
 from hlo_lens.hlo.attributes import parse_frontend_attributes
 from hlo_lens.hlo.config import BackendConfig
 from hlo_lens.hlo.shape import parse_shapes
-from hlo_lens_passes._catalogue import Catalogue, Entry, catalogue
+from hlo_lens_passes._calls import custom_calls, entry_of, result_of
+from hlo_lens_passes._catalogue import Catalogue, catalogue
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
     from hlo_lens.facts import Facts
-    from hlo_lens.hlo import Computation
     from hlo_lens.program import Program
 
-OPCODES: Final = frozenset(("custom-call", "custom-call-start"))
 _LONGEST_TEXT: Final = 256
 _LONGEST_CONFIG: Final = 1 << 16
 _SCRATCH: Final = frozenset(("s8", "u8"))
@@ -120,27 +120,12 @@ class CustomCallsPass:
         return PassResult({"custom_calls": rows}, members, findings)
 
 
-def custom_calls(computations: Iterable[Computation]) -> Iterator[Instruction]:
-    """The custom calls written there: `custom-call`, and the start of `custom-call-start` sugar."""
-    for computation in computations:
-        if OPCODES.isdisjoint(computation.opcodes):
-            continue
-        for index, opcode in enumerate(computation.opcodes):
-            if opcode in OPCODES:
-                yield Instruction(computation, index)
-
-
-def entry_of(instruction: Instruction, known: Catalogue) -> Entry:
-    """What the catalogue says of the target; of nothing where the text gives no target."""
-    return known.target(instruction.custom_call_target or "")
-
-
 def _row(instruction: Instruction, known: Catalogue) -> dict[str, object]:
     entry = entry_of(instruction, known)
     config = instruction.backend_config
     kernel, kernel_from = _kernel(instruction, config) if entry.op == "kernel" else (None, None)
     launched = known.kernel(kernel) if kernel is not None else None
-    result = result_shape(instruction)
+    result = result_of(instruction)
     return {
         "target": instruction.custom_call_target,
         "family": entry.family,
@@ -151,11 +136,11 @@ def _row(instruction: Instruction, known: Catalogue) -> dict[str, object]:
         "operand_layouts": _operand_layouts(instruction),
         "result_layouts": None if result is None else [str(leaf) for leaf in result.leaves()],
         "api_version": instruction.attribute("api_version"),
-        "workspace_bytes": workspace_bytes(result) if entry.workspace else None,
+        "workspace_bytes": _workspace_bytes(result) if entry.workspace else None,
         "scoped_memory_bytes": None if config is None else _scoped_memory(config),
         "thread": _thread(instruction),
         "has_side_effect": instruction.bool_attribute("custom_call_has_side_effect") or False,
-        "config": None if config is None else config_text(config),
+        "config": None if config is None else _config_text(config),
     }
 
 
@@ -236,25 +221,7 @@ def _frontend_attributes(instruction: Instruction) -> dict[str, str]:
 # ---------------------------------------------------------------------------------- contract
 
 
-def result_shape(instruction: Instruction) -> Shape | None:
-    """Shape of what the call gives, in an async start too; None where the text lacks it."""
-    if instruction.opcode.endswith("-start"):
-        called = instruction.called
-        if not called:
-            return None
-        instruction = called[0].root
-    return shape_of(instruction)
-
-
-def shape_of(instruction: Instruction) -> Shape | None:
-    """The shape, or None where the text leaves it out or it cannot be read."""
-    try:
-        return instruction.shape
-    except ValueError:
-        return None
-
-
-def workspace_bytes(result: Shape | None) -> int | None:
+def _workspace_bytes(result: Shape | None) -> int | None:
     """Bytes of the last leaf of a result tuple where it is s8[n] or u8[n]; else None."""
     if result is None or not result.is_tuple or not result.elements:
         return None
@@ -299,7 +266,7 @@ def _scoped_memory(config: BackendConfig) -> int | None:
 
 
 @lru_cache(maxsize=1 << 10)
-def config_text(config: BackendConfig) -> str:
+def _config_text(config: BackendConfig) -> str:
     """A backend_config as compact JSON. A text of more than 256 characters, such as a kernel's
     body, is `{"bytes": its length in UTF-8, "sha256": the first 16 digits of its hash}`; so is a
     whole config that is still longer than 64 Ki characters."""

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
 
+from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.dataflow import Value, consumers, trace
 from hlo_lens.facts import COMMON, Column, Member, PassResult, Table, common
 from hlo_lens.hlo import Instruction, Shape
 from hlo_lens.hlo.attributes import parse_dim_labels, parse_window
+from hlo_lens_passes._calls import OPCODES as CUSTOM_CALLS
+from hlo_lens_passes._calls import entry_of, result_of
 from hlo_lens_passes._catalogue import Catalogue, catalogue
 from hlo_lens_passes._conv_dots import conv_as_dot
-from hlo_lens_passes.custom_calls import OPCODES as CUSTOM_CALLS
-from hlo_lens_passes.custom_calls import entry_of, result_shape, shape_of
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph
@@ -399,7 +400,7 @@ def _read_call(call: Instruction, known: Catalogue) -> _Matmul:
         "form": "custom_call",
         "target": call.custom_call_target,
         "backend": entry.family,
-        **_dtypes(operands, result_shape(call), algorithm),
+        **_dtypes(operands, result_of(call), algorithm),
         "algorithm": algorithm,
         "operand_precision": (
             ",".join(str(one).lower() for one in precision) if isinstance(precision, list) else None

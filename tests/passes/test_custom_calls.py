@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -304,6 +306,17 @@ def test_a_users_catalogue_is_used_and_a_broken_one_is_a_finding(
     ((rule, message),) = findings(text, "custom_calls")
     assert rule == "catalogue-broken"
     assert "bad.toml" in message
+
+
+def test_the_config_names_catalogues(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ours.toml").write_text('[[target]]\nnames = ["my_target"]\nfamily = "ours"\n')
+    (tmp_path / "hlolens.toml").write_text('catalogues = ["ours.toml"]\n')
+    (tmp_path / "m.hlo").write_text(call("my_target"))
+    monkeypatch.chdir(tmp_path)
+    ran = cli("query", "m.hlo", "select family from custom_calls", "--format", "csv")
+    assert (ran.code, ran.out.split()) == (0, ["family", "ours"])
 
 
 # -- real texts
