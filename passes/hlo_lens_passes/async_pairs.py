@@ -1,0 +1,330 @@
+"""The async_pairs table: every start with its done, and what stands between them in the schedule.
+
+`reference/definitions.md`, "Collectives", says what compute_between and heavy_between count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.analysis.collectives import KINDS, attribute, shape_of
+from hlo_lens.analysis.schedule import Schedules, find_done, schedules, synchronous
+from hlo_lens.facts import COMMON, Column, Finding, Member, PassResult, Rule, Table, common
+from hlo_lens.hlo import Computation, Instruction, Module, Shape
+
+if TYPE_CHECKING:
+    from hlo_lens.facts import Facts
+    from hlo_lens.program import Program
+
+_STARTS: Final = ("send", "recv")
+_CARRIERS: Final = frozenset(
+    ("conditional", "get-tuple-element", "opt-barrier", "parameter", "while")
+)
+"""What brings a started operation from another computation or iteration."""
+
+_FRAME: Final = frozenset(("bitcast", "constant", "get-tuple-element", "parameter", "tuple"))
+
+TABLE = Table(
+    "async_pairs",
+    "an operation that is started and waited for: copies, slices, sends, receives, calls and"
+    " collectives, in any spelling",
+    (
+        *COMMON,
+        Column("wraps", "text", "identity", "the operation that runs, by its opcode"),
+        Column(
+            "collective",
+            "enum",
+            "structural",
+            "logical kind of the collective it is or holds; NULL for none",
+            values=KINDS,
+        ),
+        Column("start", "ref", "volatile", "the start; NULL where it is in another computation"),
+        Column("done", "ref", "volatile", "the done; NULL where it is in another computation"),
+        Column("updates", "refs", "volatile", "the updates between them, in order"),
+        Column(
+            "instructions_between",
+            "int",
+            "volatile",
+            "instructions the text has between start and done; NULL where it is not scheduled",
+            unit="instructions",
+        ),
+        Column(
+            "compute_between",
+            "int",
+            "measure",
+            "those of them that compute: no scalars, nothing that only moves or communicates",
+            unit="instructions",
+        ),
+        Column(
+            "heavy_between",
+            "int",
+            "measure",
+            "those of these that hold a core for long: matmuls, kernels, reduce, sort, scatter,"
+            " gather, while",
+            unit="instructions",
+        ),
+        Column(
+            "overlapped",
+            "bool",
+            "structural",
+            "compute_between > 0 and not is_sync; NULL where the text is not scheduled",
+        ),
+        Column(
+            "is_sync",
+            "bool",
+            "structural",
+            "whether the start's backend_config makes it synchronous; NULL where it has no such"
+            " field",
+        ),
+        Column("bytes", "bytes", "measure", "what the operation gives; of a send what it sends"),
+        Column(
+            "from_memory_space",
+            "int",
+            "structural",
+            "S(n) of what it reads, 0 for the device's default; NULL where the text has no layout",
+        ),
+        Column("to_memory_space", "int", "structural", "S(n) of what it gives"),
+        Column(
+            "thread", "text", "structural", "async_execution_thread of the start, where it has one"
+        ),
+    ),
+)
+
+UNMATCHED = Rule(
+    "unmatched-async",
+    "warning",
+    "A start is never waited for, or a done waits for nothing.",
+    "Every start has one done behind it, which takes it or an update of it; a loop may carry it"
+    " into the next iteration first. Here the text has a start whose value nobody takes, or a done"
+    " whose operand no start gives. XLA accepts neither: the text was cut or edited.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A start and its done. One of them is None where another computation has it.
+
+    `fused` is the operation where both are fusions of an async-collective fusion.
+    """
+
+    start: Instruction | None
+    updates: tuple[Instruction, ...]
+    done: Instruction | None
+    fused: str | None = None
+
+    @property
+    def instr(self) -> Instruction:
+        """The start, or the done where that is all there is."""
+        instr = self.start or self.done
+        assert instr is not None
+        return instr
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncPairsPass:
+    """One row a start/done pair; the chained fusions of an async collective are a pair too."""
+
+    name: str = "async_pairs"
+    tables: tuple[Table, ...] = (TABLE,)
+    requires: tuple[str, ...] = ("collectives",)
+    rules: tuple[Rule, ...] = (UNMATCHED,)
+
+    def run(self, program: Program, facts: Facts) -> PassResult:
+        collectives = facts.records("collectives")
+        by_row = {row["id"]: row["logical_kind"] for row in collectives}
+        kinds = {(m.module, m.instr): by_row[m.row] for m in facts.members("collectives")}
+        rows: list[dict[str, object]] = []
+        members: list[Member] = []
+        findings: list[Finding] = []
+        for position, module in enumerate(program.modules):
+            own = [row for row in collectives if row["module"] == position]
+            counted = schedules(program.analysis(module).graph)
+            pairs = (*_pairs(module), *_fused_pairs(module, own))
+            for pair in sorted(pairs, key=lambda pair: pair.instr.id):
+                members += _members(pair, len(rows), position)
+                rows.append(
+                    common(program, position, pair.instr)
+                    | _columns(pair, counted)
+                    | {"collective": kinds.get((position, pair.instr.id))}
+                )
+                if _is_unmatched(pair) and not module.truncated:
+                    findings.append(_finding(pair, position, len(rows) - 1))
+        return PassResult({"async_pairs": rows}, members, findings)
+
+
+# ---------------------------------------------------------------------------- finding pairs
+
+
+def _pairs(module: Module) -> Iterator[Pair]:
+    """Starts with what waits for them, and dones whose start is elsewhere."""
+    for computation in module.computations:
+        waited: set[int] = set()
+        for index, opcode in enumerate(computation.opcodes):
+            if opcode.endswith("-start") or opcode in _STARTS:
+                start = Instruction(computation, index)
+                done, updates = find_done(start)
+                if done is not None:
+                    waited.add(done.index)
+                yield Pair(start, updates, done)
+            elif opcode.endswith("-done") and index not in waited:
+                done = Instruction(computation, index)
+                if not _is_start(_begin(done)):
+                    yield Pair(None, (), done)
+
+
+def _begin(done: Instruction) -> Instruction | None:
+    """What a done waits for, in front of all updates; None where it has no operand."""
+    at: Instruction | None = done
+    while at is not None and at.opcode.endswith(("-done", "-update")):
+        operands = at.operands
+        at = operands[0] if operands else None
+    return at
+
+
+def _is_start(instr: Instruction | None) -> bool:
+    return instr is not None and (instr.opcode.endswith("-start") or instr.opcode in _STARTS)
+
+
+def _fused_pairs(module: Module, collectives: list[dict[str, object]]) -> Iterator[Pair]:
+    """The fusions that start and end an async-collective fusion."""
+    for row in collectives:
+        start, done = row["start"], row["done"]
+        if row["form"] == "async-fusion" and isinstance(start, int) and isinstance(done, int):
+            ends = module.instruction(start), module.instruction(done)
+            yield Pair(ends[0], (), ends[1], fused=str(row["kind"]))
+
+
+def _is_unmatched(pair: Pair) -> bool:
+    if pair.start is not None and pair.done is None:
+        last = (pair.start, *pair.updates)[-1]
+        return not last.users and not last.is_root
+    if pair.start is None and pair.done is not None:
+        begin = _begin(pair.done)
+        return begin is None or begin.opcode not in _CARRIERS
+    return False
+
+
+def _finding(pair: Pair, position: int, row: int) -> Finding:
+    instr = pair.instr
+    what = "is never waited for" if pair.start is not None else "waits for nothing"
+    return Finding(
+        UNMATCHED.id,
+        UNMATCHED.level,
+        f"%{instr.name} ({instr.opcode}) {what}",
+        position,
+        instr.id,
+        (("async_pairs", row),),
+    )
+
+
+def _members(pair: Pair, row: int, position: int) -> Iterator[Member]:
+    if pair.start is not None:
+        yield Member("async_pairs", row, "start", position, pair.start.id)
+    for update in pair.updates:
+        yield Member("async_pairs", row, "update", position, update.id)
+    if pair.done is not None:
+        yield Member("async_pairs", row, "done", position, pair.done.id)
+
+
+# ---------------------------------------------------------------------------- columns
+
+
+def _columns(pair: Pair, counted: Schedules) -> dict[str, object]:
+    start, done = pair.start, pair.done
+    columns: dict[str, object] = {
+        "wraps": _wraps(pair),
+        "start": None if start is None else start.id,
+        "done": None if done is None else done.id,
+        "updates": tuple(update.id for update in pair.updates),
+        "bytes": _bytes(pair),
+        "from_memory_space": _from_space(pair),
+        "to_memory_space": _space(_result(pair)),
+    }
+    if start is None:
+        return columns
+    columns["is_sync"] = is_sync = synchronous(start)
+    columns["thread"] = (attribute(start, "async_execution_thread") or "").strip('"') or None
+    schedule = counted.of(start.computation)
+    if schedule is not None and done is not None and done.computation is start.computation:
+        between = schedule.between(start.index, done.index)
+        columns |= {
+            "instructions_between": between.instructions,
+            "compute_between": between.compute,
+            "heavy_between": between.heavy,
+            "overlapped": between.compute > 0 and not is_sync,
+        }
+    return columns
+
+
+def _wraps(pair: Pair) -> str | None:
+    """The opcode of what runs; behind calls and custom calls that only wrap a computation."""
+    instr = pair.instr
+    opcode = instr.opcode
+    if pair.fused is not None:
+        return pair.fused
+    if instr.base_opcode == "async-start":
+        return _runs(instr.called[0]) if instr.called else None
+    operation = opcode.removesuffix("-start").removesuffix("-done")
+    return None if operation == "async" else operation
+
+
+def _runs(computation: Computation, depth: int = 0) -> str | None:
+    """The operation in a wrapper; several by commas."""
+    found: dict[str, None] = {}
+    for index, opcode in enumerate(computation.opcodes):
+        if opcode in _FRAME or opcode.endswith(("-update", "-done")):
+            continue
+        callees: tuple[Computation, ...] = ()
+        if (opcode in ("call", "custom-call") or opcode.endswith("-start")) and depth < 8:
+            callees = Instruction(computation, index).called
+        inner = [wrapped for callee in callees if (wrapped := _runs(callee, depth + 1))]
+        found.update(dict.fromkeys(inner or [opcode.removesuffix("-start")]))
+    return ",".join(found) or None
+
+
+def _result(pair: Pair) -> Shape | None:
+    """What the operation gives: the shape of the done, else what the start says of it."""
+    if pair.instr.opcode in ("send", "send-start", "send-done"):
+        return None
+    if pair.done is not None:
+        shape = shape_of(pair.done)
+        received = pair.done.opcode == "recv-done" and shape is not None and shape.elements
+        return received[0] if received else shape
+    shape = shape_of(pair.instr)
+    opcode = pair.instr.opcode
+    if shape is None or not shape.is_tuple or opcode == "all-reduce-start":
+        return shape
+    at = 0 if opcode in ("copy-start", "recv") else 1
+    return shape.elements[at] if at < len(shape.elements) else None
+
+
+def _read(pair: Pair) -> Shape | None:
+    """What the operation reads: its first operand, of an update in place the new slice."""
+    start = pair.start
+    if start is None or start.opcode == "recv":
+        return None
+    operands = start.operands or tuple(o for u in pair.updates for o in u.operands[1:])
+    at = 1 if _wraps(pair) == "dynamic-update-slice" else 0
+    return shape_of(operands[at]) if at < len(operands) else None
+
+
+def _bytes(pair: Pair) -> int | None:
+    shape = _read(pair) if pair.instr.opcode in _STARTS[:1] else _result(pair)
+    return None if shape is None else shape.bytes
+
+
+def _from_space(pair: Pair) -> int | None:
+    return _space(_read(pair))
+
+
+def _space(shape: Shape | None) -> int | None:
+    """The memory space that all arrays of a shape agree on."""
+    if shape is None:
+        return None
+    spaces = {leaf.memory_space for leaf in shape.leaves() if leaf.is_array}
+    return spaces.pop() if len(spaces) == 1 else None
+
+
+PASS = AsyncPairsPass()
