@@ -38,12 +38,12 @@ def as_markdown(tables: Sequence[Table], version: int) -> str:
 
 
 def has_common(table: Table) -> bool:
-    """Whether a table has all the common columns."""
-    return set(COMMON) <= set(table.columns)
+    """Whether a table has all the common columns, some perhaps with a meaning of its own."""
+    return {column.name for column in COMMON} <= set(table.names)
 
 
 def own_columns(table: Table) -> tuple[Column, ...]:
-    """The columns of a table, without the common ones where it has them all."""
+    """What a table adds to the common columns or says otherwise; all where it lacks any."""
     if not has_common(table):
         return table.columns
     return tuple(column for column in table.columns if column not in COMMON)
