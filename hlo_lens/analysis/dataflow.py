@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from hlo_lens.analysis.calls import CallGraph, CallSite
@@ -111,18 +112,30 @@ def constant_value(graph: CallGraph, instr: Instruction) -> bool | int | float |
 
     Converted from float to integer it is cut off, as XLA does; other conversions keep it.
     """
-    found = trace(graph, Value(instr), moves=MOVES | {"broadcast"})
-    if found.instr.opcode != "constant" or found.path:
-        return None
-    try:
-        literal = found.instr.literal
-        number = None if literal is None else literal.scalar
-        dtype = instr.shape.dtype
-    except ValueError:
-        return None
-    if isinstance(number, float) and dtype[0] in "su":
+    number = number_of(trace(graph, Value(instr), moves=MOVES | {"broadcast"}))
+    if isinstance(number, float) and instr.shape_text[:1] in ("s", "u"):
         return int(number) if abs(number) < 2**64 else None
     return number
+
+
+def number_of(value: Value) -> bool | int | float | complex | None:
+    """The number that a constant, or an element of a tuple constant, is; None for everything
+    else: other opcodes, arrays of several numbers, elided ones."""
+    if value.instr.opcode != "constant":
+        return None
+    try:
+        literal = value.instr.literal
+        shape = value.instr.shape
+        before = 0
+        for index in value.path:
+            leaves = (leaf for element in shape.elements[:index] for leaf in element.leaves())
+            before += sum(leaf.element_count or 0 for leaf in leaves if leaf.is_array)
+            shape = shape.elements[index]
+        if literal is None or literal.elided or not shape.is_array or shape.element_count != 1:
+            return None
+        return next(islice(literal.values(), before, None), None)
+    except (ValueError, IndexError):
+        return None
 
 
 def through(instr: Instruction, opcodes: frozenset[str] = MOVES) -> Instruction:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hlo_lens.analysis.calls import CallGraph
-from hlo_lens.analysis.dataflow import Value, called, trace
+from hlo_lens.analysis.dataflow import Value, called, number_of, trace
 from hlo_lens.hlo import Instruction
 
 TripsKind = Literal["annotated", "inferred", "bounded", "unknown"]
@@ -169,7 +169,7 @@ class Inference:
 
     def _find_holds(self, value: Value, negated: bool, depth: int) -> tuple[float, float]:
         opcode = value.instr.opcode
-        if value.path and not self._is_carry(value):
+        if value.path and opcode not in ("constant", "parameter"):
             return _NOTHING
         if opcode == "not":
             return self._holds(_operand(value, 0), not negated, depth + 1)
@@ -236,10 +236,7 @@ class Inference:
         return _operand(Value(self.loop), 0, path)
 
     def _constant_pred(self, value: Value) -> bool | None:
-        value = trace(self._graph, value, moves=_MOVES)
-        if value.path or value.instr.opcode != "constant":
-            return None
-        number = _scalar(value.instr)
+        number = number_of(trace(self._graph, value, moves=_MOVES))
         return number if isinstance(number, bool) else None
 
     def _progression(self, affine: _Affine | None) -> Progression | None:
@@ -285,12 +282,12 @@ class Inference:
         opcode = value.instr.opcode
         if self._is_carry(value):
             return _Affine(value.path, 1, 0)
-        if value.path:
-            return None
         if opcode == "constant":
-            number = _scalar(value.instr)
+            number = number_of(value)
             if isinstance(number, int) and not isinstance(number, bool):
                 return _Affine(None, 0, number)
+            return None
+        if value.path:
             return None
         if opcode == "convert":
             operand = _operand(value, 0)
@@ -329,14 +326,6 @@ def _operand(value: Value, position: int, path: tuple[int, ...] = ()) -> Value:
     if position >= len(operands):
         return Value(value.instr, (position,))  # cut off; there is nothing to find there
     return Value(Instruction(computation, operands[position]), path, value.via)
-
-
-def _scalar(constant: Instruction) -> object:
-    try:
-        literal = constant.literal
-        return None if literal is None else literal.scalar
-    except ValueError:
-        return None
 
 
 def _scaled(affine: _Affine | None, by: int) -> _Affine | None:
