@@ -48,9 +48,18 @@ def common_row(program: Program, module_index: int, instruction: Instruction) ->
         least,
         most,
         trips_kind,
-        instruction.source,
+        source_of(instruction),
         instruction.text_line,
     )
+
+
+def source_of(instruction: Instruction) -> str | None:
+    """Its `file:line`; None also where its metadata cannot be read: one bad line of a text must
+    not empty a table."""
+    try:
+        return instruction.source
+    except ValueError:
+        return None
 
 
 def _of_computation(analysis: ModuleAnalysis, computation: Computation) -> _Shared:

@@ -92,3 +92,15 @@ ENTRY main {
     known = common(sugar, 0, wrapped.root)
     assert (known["instr"], known["text_line"]) == (start.id, 4)
     assert known["executions"] == 1
+
+
+def test_metadata_that_cannot_be_read_leaves_the_source_unknown() -> None:
+    text = """\
+HloModule bad
+ENTRY main {
+  ROOT x = f32[] parameter(0), metadata={source_file="a.py" source_line={12}
+}
+"""
+    bad = program(text)
+    known = common(bad, 0, bad.main.entry.root)
+    assert (known["source"], known["text_line"]) == (None, 3)
