@@ -90,6 +90,7 @@ class CallGraph:
         self.module = module
         # What `dataflow.is_invariant` found, by while and element.
         self.invariant_carries: dict[tuple[Instruction, tuple[int, ...]], bool] = {}
+        self._parameters: dict[Computation, dict[int | None, Instruction]] = {}
 
     @cached_property
     def sites(self) -> tuple[CallSite, ...]:
@@ -108,6 +109,14 @@ class CallGraph:
         if computation.host is not None:
             return [CallSite(computation.host, computation, "async")]
         return self._callers[computation.index]
+
+    def parameter(self, computation: Computation, number: int) -> Instruction | None:
+        """Parameter `number` of a computation; None where the text has none of that number."""
+        known = self._parameters.get(computation)
+        if known is None:
+            known = {one.parameter_number: one for one in computation.parameters}
+            self._parameters[computation] = known
+        return known.get(number)
 
     def only_caller(self, computation: Computation) -> CallSite | None:
         """The one call site of a computation; None where there is none or more than one."""

@@ -320,7 +320,7 @@ def _forward(
                 yield from _into(graph, user, position, element, moves, enter)
     if instr.is_root and enter:
         for site in graph.callers(computation):
-            yield from _out_of(site, path)
+            yield from _out_of(graph, site, path)
 
 
 def _through_implied(
@@ -365,25 +365,29 @@ def _into(
     elif opcode == "copy-start":
         yield user, (0, *path)
     elif enter and opcode == "while":
-        yield from ((c.parameters[0], path) for c in user.called if c.parameters)
+        yield from _parameters(graph, user.called, 0, path)
         if is_invariant(graph, user, path):
             yield user, path
     elif enter and opcode == "conditional":
-        if position and position <= len(user.called) and user.called[position - 1].parameters:
-            yield user.called[position - 1].parameters[0], path
-        else:
-            yield user, None
+        branch = user.called[position - 1 : position] if position else ()
+        yield from tuple(_parameters(graph, branch, 0, path)) or ((user, None),)
     elif enter and (opcode in ("fusion", "call") or _plain(opcode) == "async-start"):
-        callees = user.called
-        inside = [p for c in callees for p in c.parameters if p.parameter_number == position]
-        yield from ((parameter, path) for parameter in inside)
-        if not inside:
-            yield user, None
+        inside = tuple(_parameters(graph, user.called, position, path))
+        yield from inside or ((user, None),)
     else:
         yield user, None
 
 
-def _out_of(site: CallSite, path: tuple[int, ...]) -> Iterator[_Step]:
+def _parameters(
+    graph: CallGraph, callees: tuple[Computation, ...], number: int, path: tuple[int, ...]
+) -> Iterator[_Step]:
+    for callee in callees:
+        parameter = graph.parameter(callee, number)
+        if parameter is not None:
+            yield parameter, path
+
+
+def _out_of(graph: CallGraph, site: CallSite, path: tuple[int, ...]) -> Iterator[_Step]:
     """Where the result of a called computation goes."""
     if site.kind in ("fusion", "call", "branch"):
         yield site.caller, path
@@ -391,4 +395,4 @@ def _out_of(site: CallSite, path: tuple[int, ...]) -> Iterator[_Step]:
         yield site.caller, (1, *path)
     elif site.kind == "body":
         yield site.caller, path
-        yield from ((c.parameters[0], path) for c in site.caller.called if c.parameters)
+        yield from _parameters(graph, site.caller.called, 0, path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.analysis.loop_texts import CONDITION, STEP, loop_text, only_loop
@@ -521,3 +523,47 @@ def test_shared_operands_do_not_multiply_the_work() -> None:
     step += "".join(f"  d.{k + 1} = s32[] add(d.{k}, d.{k})\n" for k in range(60))
     step += "  c = s32[] constant(1)\n  e = s32[] add(i, c)\n  next = s32[] add(e, d.60)"
     assert count(step=step) == (10, "inferred")
+
+
+# -- against running the loop ---------------------------------------------------------------------
+
+HOLDS = {
+    "LT": int.__lt__,
+    "LE": int.__le__,
+    "GT": int.__gt__,
+    "GE": int.__ge__,
+    "NE": int.__ne__,
+    "EQ": int.__eq__,
+}
+
+
+def run(dtype: str, direction: str, init: int, step: int, bound: int) -> int | None:
+    """The iterations of an 8-bit loop, run as a machine does; None where it never ends."""
+    low = -128 if dtype == "s8" else 0
+    value = init
+    for trips in range(257):
+        if not HOLDS[direction](value, bound):
+            return trips
+        value = (value + step - low) % 256 + low
+    return None
+
+
+@pytest.mark.parametrize("direction", HOLDS)
+@pytest.mark.parametrize("dtype", ["s8", "u8"])
+def test_a_count_that_is_given_is_the_one_the_loop_runs(dtype: str, direction: str) -> None:
+    """Where the counter wraps around the answer may be unknown, never wrong."""
+    numbers = (0, 1, 7, 100, 127, *((-128, -5) if dtype == "s8" else (128, 255)))
+    known = 0
+    for init, bound, step in itertools.product(numbers, numbers, (-100, -3, -1, 0, 1, 2, 3, 100)):
+        written = step if dtype == "s8" else step % 256
+        condition = f"  n = s32[] constant({bound})\n  ROOT go = pred[] compare(i, n)"
+        text = loop_text(
+            f"{condition}, direction={direction}",
+            f"  one = s32[] constant({written})\n  next = s32[] add(i, one)",
+            f"constant({init})",
+            dtype=dtype,
+        )
+        found = only_loop(text).trip_count
+        assert found in (None, run(dtype, direction, init, step, bound)), text
+        known += found is not None
+    assert known > 100
