@@ -98,7 +98,7 @@ def test_metadata_that_cannot_be_read_leaves_the_source_unknown() -> None:
     text = """\
 HloModule bad
 ENTRY main {
-  ROOT x = f32[] parameter(0), metadata={source_file="a.py" source_line={12}
+  ROOT x = f32[] parameter(0), metadata={op_name="f" source_line=twelve}
 }
 """
     bad = program(text)
