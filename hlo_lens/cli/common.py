@@ -32,6 +32,9 @@ FAILED = 2  # could not do it: bad input, usage
 # Text that is piped or written to a file is not cut at a terminal's width.
 _UNBOUND_WIDTH = 160
 
+# A file, a dump folder or "-": only `load` knows what is good; as a Path, shells complete it.
+INPUT = click.Path()
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -177,7 +180,11 @@ def format_option(*formats: str) -> Callable[[F], F]:
 def output_option(function: F) -> F:
     """`-o PATH`, as `output`: None or "-" for standard output; see `open_output`."""
     return click.option(
-        "-o", "--output", metavar="PATH", help="Write to a file instead of standard output."
+        "-o",
+        "--output",
+        metavar="PATH",
+        type=click.Path(),
+        help="Write to a file instead of standard output.",
     )(function)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import click
 
 from hlo_lens.cli.common import (
+    INPUT,
     answer_is_no,
     bad_input_told,
     bytes_text,
@@ -25,7 +26,7 @@ from hlo_lens.program import modules_in
 
 
 @verb()
-@click.argument("folders", metavar="DIR...", nargs=-1, required=True)
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=INPUT)
 @choice_options
 @click.option("--all", "everything", is_flag=True, help="List the dump of every pass, too.")
 @format_option("terminal", "json")

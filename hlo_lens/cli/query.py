@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hlo_lens.cli.common import (
+    INPUT,
     choice_options,
     console,
     error,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @verb()
-@click.argument("files", metavar="FILE...", nargs=-1)
+@click.argument("files", metavar="FILE...", nargs=-1, type=INPUT)
 @click.argument("sql", metavar="SQL")
 @choice_options
 @format_option("table", "json", "csv")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hlo_lens.cli.common import (
+    INPUT,
     answer_is_no,
     bytes_text,
     choice_options,
@@ -40,7 +41,7 @@ _CONFIG_LABEL = len("backend_config  ")
 
 
 @verb()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", type=INPUT)
 @click.argument("name", metavar="NAME")
 @choice_options
 @click.option("--all", "everything", is_flag=True, help="Show every instruction of that name.")

@@ -56,15 +56,15 @@ def test_each_kind_says_what_it_is(cli: Cli, tmp_path: Path, what: str) -> None:
 
 
 def test_text_that_is_not_hlo_is_shown_with_a_caret(cli: Cli, tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("This is a text.\nIt is not HLO.\n")
+    path = tmp_path / "broken.hlo"
+    path.write_text(GOOD.replace("%add.1 =", "%add.1"))
     ran = cli("show", path, "x")
     assert ran.code == 2
     first, line, caret = ran.err.splitlines()
-    assert first.startswith(f"hlolens: error: {path}:1:6: expected ")
-    assert ", found " in first
-    assert line == "  This is a text."
-    assert caret == "       ^"
+    assert first.startswith(f"hlolens: error: {path}:5:15: expected ")
+    assert ", found 'f32[4]{0} add(%p, %p)" in first
+    assert line == "    ROOT %add.1 f32[4]{0} add(%p, %p)"
+    assert caret == "  " + " " * 14 + "^"
 
 
 def test_a_missing_file_is_missed_with_a_hint(cli: Cli, tmp_path: Path) -> None:

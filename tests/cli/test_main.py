@@ -202,6 +202,7 @@ def test_completion_knows_verbs_and_options(folder: Path) -> None:
 
     assert complete("hlolens in").split() == ["plain,inspect"]
     assert "plain,--format" in complete("hlolens ls --f")
+    assert complete("hlolens show mod") == "file,mod\n", "the shell completes file names"
 
 
 def test_an_internal_error_is_one_sentence(
