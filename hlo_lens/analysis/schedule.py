@@ -23,12 +23,14 @@ _IDLE: Final = frozenset(
 _IDLE_ENDINGS: Final = ("-start", "-update", "-done")
 _IDLE_TARGETS: Final = frozenset(
     (
-        "AllocateBuffer", "AssumeGatherIndicesInBound", "ConcatBitcast", "MoveToDevice",
+        "AllocateBuffer", "AssumeGatherIndicesInBound", "AsyncCollectiveDone",
+        "AsyncCollectiveStart", "ConcatBitcast", "GatherScatterIndicesBitpacked", "MoveToDevice",
         "MoveToHost", "SPMDFullToShardShape", "SPMDShardToFullShape", "Sharding",
-        "annotate_device_placement",
+        "annotate_device_placement", "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
     )
 )  # fmt: skip
-"""Custom calls that mark or allocate; every other one runs a kernel."""
+"""Custom calls that mark, allocate or wait; every other one runs a kernel."""
 
 _MATMULS: Final = frozenset(("convolution", "dot", "ragged-dot", "scaled-dot"))
 _HEAVY: Final = _MATMULS | {"reduce", "sort", "scatter", "gather", "while"}

@@ -40,8 +40,7 @@ class Logical:
     `instr` stands for it: the operation, the start, the fusion around it, or the while.
     `operations` are the collective operations of the text that make it up, `operation` the one
     that says most. `start`, `updates` and `done` are set where it is asynchronous. Bytes are those
-    that one device gives, gets and sends; `wire` of a windowed loop needs the trip count, so
-    `per_iteration` and `peeled` hold its permutes and what those in front and behind send.
+    that one device gives and gets. `source` is the value it takes.
     """
 
     kind: str
@@ -63,7 +62,10 @@ class Logical:
 
     @property
     def results(self) -> tuple[tuple[Instruction, tuple[int, ...]], ...]:
-        """Where its result is: the done or what stands for it, and the element of that."""
+        """Where its result is: the done or what stands for it, and the element of that.
+
+        () for a gather in a windowed loop, which the loop itself uses up.
+        """
         if self.windowed is not None:
             return tuple((self.instr, (element,)) for element in self.windowed.results)
         return ((self.done or self.instr, ()),)

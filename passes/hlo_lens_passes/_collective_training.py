@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hlo_lens.analysis.collectives import attribute, shape_of
 from hlo_lens.analysis.dataflow import MOVES, Value, consumers, trace
 from hlo_lens.hlo import Computation, Instruction
 from hlo_lens_passes._collective_logical import Logical, execution_order
@@ -104,11 +105,14 @@ def under_checkpoint(
         return True
     if phase != "bwd" and not in_backward_loop:
         return None if phase is None else False
-    return any(
-        analysis.phase(user).phase == "remat"
+    feeds = [
+        user
         for result, path in logical.results
         for user in consumers(analysis.graph, result, path, enter=False)
-    )
+    ]
+    if logical.windowed is not None and logical.logical_kind == "all-gather":
+        feeds += logical.windowed.matmuls
+    return any(analysis.phase(user).phase == "remat" for user in feeds)
 
 
 # ---------------------------------------------------------------------------- gathered again
@@ -131,9 +135,10 @@ class _Gathered:
 def earlier_gathers(analysis: ModuleAnalysis, gathers: Sequence[Logical]) -> dict[int, Instruction]:
     """Position of a gather → what stands for the first gather of the same source value.
 
-    Followed back through moves, converts, transposes, slices, opt-barriers, fusions and carries
-    that loops hand on. Slices of one value at places that change are the same source in different
-    loops (layer by layer, forward and backward), but not in one iteration.
+    Followed back through moves, converts, transposes, slices, opt-barriers, fusions, carries that
+    loops hand on, and what one loop stacks and another reads back. Slices of one value at places
+    that change are the same source in different loops (layer by layer, forward and backward), but
+    not in one iteration.
     """
     graph = analysis.graph
     order = sorted(
@@ -158,19 +163,38 @@ def earlier_gathers(analysis: ModuleAnalysis, gathers: Sequence[Logical]) -> dic
 
 def _gathered(graph: CallGraph, value: Value) -> _Gathered:
     cuts: list[str] = []
-    places: list[object] = []
+    places: list[tuple[object, ...]] = []
     for _ in range(64):  # more slices of slices do not occur
         value = trace(graph, value, moves=_REARRANGES)
-        operands = value.instr.operands
-        if value.instr.opcode == "slice":
-            cuts.append(value.instr.attribute("slice") or "")
-        elif value.instr.opcode == "dynamic-slice":
-            cuts.append(value.instr.attribute("dynamic_slice_sizes") or "")
-            ends = [trace(graph, Value(place, (), value.via)) for place in operands[1:]]
-            places += [(end.instr, end.path) for end in ends]
-        else:
-            break
+        instr, operands = value.instr, value.instr.operands
         if not operands:
             break
-        value = Value(operands[0], (), value.via)
+        if instr.opcode == "slice":
+            cuts.append(attribute(instr, "slice") or "")
+            places.append(())
+            value = Value(operands[0], (), value.via)
+        elif instr.opcode == "dynamic-slice":
+            cuts.append(attribute(instr, "dynamic_slice_sizes") or "")
+            ends = [trace(graph, Value(place, (), value.via)) for place in operands[1:]]
+            places.append(tuple((end.instr, end.path) for end in ends))
+            value = Value(operands[0], (), value.via)
+        elif cuts and _is_stacked_so(graph, value, cuts[-1]):
+            # One slice of what a loop stacked is what it wrote in some iteration.
+            cuts.pop()
+            places.pop()
+            value = Value(operands[1], (), value.via)
+        else:
+            break
     return _Gathered(value.instr, value.path, tuple(cuts), tuple(places))
+
+
+def _is_stacked_so(graph: CallGraph, value: Value, sizes: str) -> bool:
+    """Whether a value is a carry into which a loop writes slices of these sizes."""
+    operands = value.instr.operands
+    if value.instr.opcode != "dynamic-update-slice" or len(operands) < 2:
+        return False
+    written = shape_of(operands[1])
+    if written is None or sizes.strip("{}") != ",".join(map(str, written.dimensions)):
+        return False
+    buffer = trace(graph, Value(operands[0], (), value.via))
+    return buffer.instr.opcode == "parameter" and bool(buffer.path)

@@ -33,7 +33,8 @@ class Windowed:
     `conditional` are those of `inside` that a branch in the body holds. `shards` are the shapes of
     one device's part of what is gathered or scattered, a value each: what goes round both ways, or
     in two accumulators that are added up behind the loop, is one. `shard` is what a gather starts
-    with, `results` the carry elements that hold the products.
+    with, `matmuls` what takes it in the body; `results` are the carry elements that hold what is
+    scattered.
     """
 
     loop: Instruction
@@ -43,6 +44,7 @@ class Windowed:
     conditional: frozenset[Site]
     shards: tuple[Shape, ...]
     shard: Value | None
+    matmuls: tuple[Instruction, ...]
     results: tuple[int, ...]
 
 
@@ -126,7 +128,8 @@ class _Ring:
             frozenset(site for site in ordered if not self._is_direct(site)),
             shards or (moved_operands(ordered[0].operation) or ())[:1],
             self._shard_in_front() if gather else None,
-            self.products,
+            tuple(Instruction(self.body, at) for at in self.multiplying),
+            () if gather else self._products(),
         )
 
     def _gathered(self) -> tuple[Shape, ...]:
@@ -217,20 +220,19 @@ class _Ring:
             if sent.isdisjoint(self.carried.get(element, ())):
                 continue
             before = self._backward((operand,))
-            if site.instr.index in before and any(map(self._multiplies, before)):
+            if site.instr.index in before and not self.multiplying.isdisjoint(before):
                 return True
         return False
 
     def _is_direct(self, site: Site) -> bool:
         return site.instr.computation is self.body
 
-    @cached_property
-    def products(self) -> tuple[int, ...]:
+    def _products(self) -> tuple[int, ...]:
         """The carry elements that depend on a matmul of the body."""
         return tuple(
             element
             for element, operand in enumerate(self.body.operand_indices(self.body.root.index))
-            if any(map(self._multiplies, self._backward((operand,))))
+            if not self.multiplying.isdisjoint(self._backward((operand,)))
         )
 
     # -- dependence between instructions of the body
@@ -288,18 +290,22 @@ class _Ring:
                     found[element] = (*found.get(element, ()), index)
         return found
 
-    def _multiplies(self, index: int) -> bool:
-        """Whether a written instruction of the body is, or holds, a matmul."""
-        if index < 0:
-            return False
-        opcode = self.body.opcodes[index]
-        if opcode == "fusion":
-            return any(map(_holds_matmul, Instruction(self.body, index).called))
-        return opcode in _MATMULS
+    @cached_property
+    def multiplying(self) -> frozenset[int]:
+        """Positions of the instructions of the body that are, or hold, a matmul."""
+        found = set()
+        for index, opcode in enumerate(self.body.opcodes):
+            if opcode in _MATMULS:
+                found.add(index)
+            elif opcode == "fusion":
+                callee = called(Instruction(self.body, index), "calls")
+                if callee is not None and _holds_matmul(callee):
+                    found.add(index)
+        return frozenset(found)
 
     def _multiplied_in(self, index: int, operands: list[int]) -> bool:
         """Whether an instruction multiplies what it takes at these operand positions."""
-        if not self._multiplies(index):
+        if index not in self.multiplying:
             return False
         if self.body.opcodes[index] != "fusion":
             return True

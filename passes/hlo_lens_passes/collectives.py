@@ -140,7 +140,7 @@ TABLE = Table(
             "int",
             "measure",
             "compute instructions from the start to the first real use of the result; NULL where"
-            " the computation does not use it",
+            " the computation does not use it, and for a gather that a loop uses up",
             unit="instructions",
         ),
         Column(
