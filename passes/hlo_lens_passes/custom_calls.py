@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING, Final
 from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.facts import COMMON, Column, Finding, Member, PassResult, Rule, Table, common
 from hlo_lens.hlo import Instruction, Shape
-from hlo_lens.hlo.attributes import parse_frontend_attributes
 from hlo_lens.hlo.config import BackendConfig
+from hlo_lens.hlo.metadata import parse_metadata
 from hlo_lens.hlo.shape import parse_shapes
-from hlo_lens_passes._calls import custom_calls, entry_of, result_of
+from hlo_lens_passes._calls import (
+    attributes_of,
+    config_of,
+    custom_calls,
+    entry_of,
+    result_of,
+    target_of,
+)
 from hlo_lens_passes._catalogue import Catalogue, catalogue
 
 if TYPE_CHECKING:
@@ -120,26 +127,29 @@ class CustomCallsPass:
         return PassResult({"custom_calls": rows}, members, findings)
 
 
-def _row(instruction: Instruction, known: Catalogue) -> dict[str, object]:
-    entry = entry_of(instruction, known)
-    config = instruction.backend_config
-    kernel, kernel_from = _kernel(instruction, config) if entry.op == "kernel" else (None, None)
+def _row(call: Instruction, known: Catalogue) -> dict[str, object]:
+    entry = entry_of(call, known)
+    attributes = attributes_of(call)
+    config = config_of(attributes)
+    kernel, kernel_from = None, None
+    if entry.op == "kernel":
+        kernel, kernel_from = _kernel(call, attributes, config)
     launched = known.kernel(kernel) if kernel is not None else None
-    result = result_of(instruction)
+    result = result_of(call)
     return {
-        "target": instruction.custom_call_target,
+        "target": target_of(call),
         "family": entry.family,
         "op": (launched and launched.op) or entry.op,
         "direction": (launched and launched.direction) or entry.direction,
         "kernel": kernel,
         "kernel_from": kernel_from,
-        "operand_layouts": _operand_layouts(instruction),
+        "operand_layouts": _operand_layouts(call, attributes),
         "result_layouts": None if result is None else [str(leaf) for leaf in result.leaves()],
-        "api_version": instruction.attribute("api_version"),
+        "api_version": attributes.get("api_version"),
         "workspace_bytes": _workspace_bytes(result) if entry.workspace else None,
         "scoped_memory_bytes": None if config is None else _scoped_memory(config),
-        "thread": _thread(instruction),
-        "has_side_effect": instruction.bool_attribute("custom_call_has_side_effect") or False,
+        "thread": _thread(call, attributes),
+        "has_side_effect": attributes.get("custom_call_has_side_effect") in ("true", "1"),
         "config": None if config is None else _config_text(config),
     }
 
@@ -187,7 +197,7 @@ _NAMELESS: Final = frozenset(
 
 
 def _kernel(
-    instruction: Instruction, config: BackendConfig | None
+    call: Instruction, attributes: Mapping[str, str], config: BackendConfig | None
 ) -> tuple[str | None, str | None]:
     """The kernel's name and where it stands: the config, else the path of the Pallas call, else
     the instruction, which XLA names after the kernel."""
@@ -196,26 +206,24 @@ def _kernel(
             name = config.get(*path)
             if isinstance(name, str) and name:
                 return name, "config"
-    given = _frontend_attributes(instruction).get("kernel_name")
-    if given:
-        return given, "config"
-    op_name = instruction.op_name or ""
+    op_name = _op_name(attributes)
     found = _PALLAS_NAME.search(op_name)
     if found is not None:
         return found[1], "op_name"
     found = _PALLAS_SCOPE.search(op_name)
     if found is not None and found[1] not in _SCOPES:
         return found[1], "op_name"
-    stem = _NUMBERED.sub("", instruction.name)
+    stem = _NUMBERED.sub("", call.name)
     return (None, None) if stem in _NAMELESS else (stem, "name")
 
 
-def _frontend_attributes(instruction: Instruction) -> dict[str, str]:
-    text = instruction.attribute("frontend_attributes")
+def _op_name(attributes: Mapping[str, str]) -> str:
+    """The op_name of the metadata; "" where there is none or it cannot be read."""
+    text = attributes.get("metadata")
     try:
-        return {} if text is None else parse_frontend_attributes(text)
+        return "" if text is None else parse_metadata(text).op_name or ""
     except ValueError:
-        return {}
+        return ""
 
 
 # ---------------------------------------------------------------------------------- contract
@@ -229,22 +237,22 @@ def _workspace_bytes(result: Shape | None) -> int | None:
     return last.bytes if last.dtype in _SCRATCH and last.rank == 1 else None
 
 
-def _operand_layouts(instruction: Instruction) -> list[str] | None:
+def _operand_layouts(call: Instruction, attributes: Mapping[str, str]) -> list[str] | None:
     """The shapes the call constrains its operands to, else those of the operands."""
-    constraints = instruction.attribute("operand_layout_constraints")
+    constraints = attributes.get("operand_layout_constraints")
     if constraints is not None:
         try:
             return [str(shape) for shape in parse_shapes(constraints)]
         except ValueError:
             return None
-    shapes = [shape_of(operand) for operand in instruction.operands]
+    shapes = [shape_of(operand) for operand in call.operands]
     return None if None in shapes else [str(shape) for shape in shapes]
 
 
-def _thread(instruction: Instruction) -> str | None:
+def _thread(call: Instruction, attributes: Mapping[str, str]) -> str | None:
     """The thread an async start names, or the one its computation runs on."""
-    named = instruction.attribute("async_execution_thread")
-    return named.strip("\"'") if named is not None else instruction.computation.execution_thread
+    named = attributes.get("async_execution_thread")
+    return named.strip("\"'") if named is not None else call.computation.execution_thread
 
 
 def _scoped_memory(config: BackendConfig) -> int | None:

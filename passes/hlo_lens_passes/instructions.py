@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hlo_lens.analysis.names import REMAT, rank_of
 from hlo_lens.facts import COMMON, Column, PassResult, Table, common_row
+from hlo_lens.facts.context import source_of
 from hlo_lens.hlo import Instruction, parse_shape
 
 if TYPE_CHECKING:
@@ -125,10 +126,10 @@ def _source(instruction: Instruction, tail: str, known: dict[str, str | None]) -
     """The source of an instruction; equal metadata of a module has equal sources."""
     found = _METADATA.search(tail)
     if found is None or tail.count('"', 0, found.start()) % 2:
-        return instruction.source
+        return source_of(instruction)
     text = found[1]
     if text not in known:
-        known[text] = instruction.source
+        known[text] = source_of(instruction)
     return known[text]
 
 

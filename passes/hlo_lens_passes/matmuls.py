@@ -14,11 +14,11 @@ from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.dataflow import Value, consumers, trace
 from hlo_lens.facts import COMMON, Column, Member, PassResult, Table, common
 from hlo_lens.hlo import Instruction, Shape
-from hlo_lens.hlo.attributes import parse_dim_labels, parse_window
+from hlo_lens.hlo.attributes import parse_dim_labels, parse_int, parse_ints, parse_window
 from hlo_lens_passes._calls import OPCODES as CUSTOM_CALLS
-from hlo_lens_passes._calls import entry_of, result_of
+from hlo_lens_passes._calls import attributes_of, config_of, entry_of, result_of, target_of
 from hlo_lens_passes._catalogue import Catalogue, catalogue
-from hlo_lens_passes._conv_dots import conv_as_dot
+from hlo_lens_passes._conv_dots import Kind, conv_as_dot
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from hlo_lens.hlo import Computation
     from hlo_lens.program import Program
 
-_DOTS: Final = frozenset(("dot", "scaled-dot", "ragged-dot"))
+_OPERATIONS: Final = ("dot", "scaled-dot", "ragged-dot", "convolution")
+# The operation each opcode is or, with async sugar, starts.
+_FORMS: Final = {**{op: op for op in _OPERATIONS}, **{f"{op}-start": op for op in _OPERATIONS}}
 _GEMMS: Final = frozenset(("gemm", "scaled_gemm", "grouped_gemm"))
 # What changes how a value lies in memory, and neither what it is nor its dtype.
 _MOVES: Final = frozenset(("bitcast", "copy", "reshape", "transpose"))
@@ -148,12 +150,12 @@ class MatmulsPass:
 
 def _matmuls(computations: Iterable[Computation], known: Catalogue) -> Iterator[Instruction]:
     """Every matmul that is written there, and every convolution."""
-    looked_for = _DOTS | CUSTOM_CALLS | {"convolution"}
+    looked_for = _FORMS.keys() | CUSTOM_CALLS
     for computation in computations:
         if looked_for.isdisjoint(computation.opcodes):
             continue
         for index, opcode in enumerate(computation.opcodes):
-            if opcode in _DOTS or opcode == "convolution":
+            if opcode in _FORMS:
                 yield Instruction(computation, index)
             elif opcode in CUSTOM_CALLS:
                 instruction = Instruction(computation, index)
@@ -171,11 +173,12 @@ class _Matmul:
 
 def _read(instruction: Instruction, known: Catalogue, graph: CallGraph) -> _Matmul | None:
     """What the text says; None for a convolution that is no dot."""
-    if instruction.opcode in _DOTS:
-        return _read_dot(instruction)
-    if instruction.opcode == "convolution":
+    form = _FORMS.get(instruction.opcode)
+    if form is None:
+        return _read_call(instruction, known)
+    if form == "convolution":
         return _read_convolution(instruction, graph)
-    return _read_call(instruction, known)
+    return _read_dot(instruction, form)
 
 
 # ---------------------------------------------------------------------------------- sizes
@@ -246,31 +249,46 @@ def _sizes(dims: Dims | None, operands: Sequence[Instruction]) -> dict[str, int 
 # ---------------------------------------------------------------------------------- dots
 
 
-def _read_dot(dot: Instruction) -> _Matmul:
+def _read_dot(dot: Instruction, form: str) -> _Matmul:
     operands = dot.operands[:2] if len(dot.operands) >= 2 else ()
-    dims = _dot_dims(dot, operands)
+    attributes = attributes_of(dot)
+    dims = _dot_dims(attributes, [shape_of(one) for one in operands], result_of(dot))
     columns: dict[str, object] = {
-        **_written(dot, operands),
+        "form": form,
+        **_written(dot, operands, attributes),
         **_sizes(dims, operands),
-        "ragged": dot.opcode == "ragged-dot",
+        "ragged": form == "ragged-dot",
         "dims": None if dims is None else dims.described(),
     }
     return _Matmul(columns, operands)
 
 
-def _written(matmul: Instruction, operands: Sequence[Instruction]) -> dict[str, object]:
-    """Form, dtypes and precision of a matmul that is an operation of HLO's own."""
-    algorithm = matmul.attribute("algorithm")
-    precision = matmul.attribute("operand_precision")
+def _written(
+    matmul: Instruction, operands: Sequence[Instruction], attributes: Mapping[str, str]
+) -> dict[str, object]:
+    """Dtypes and precision of a matmul that is an operation of HLO's own."""
+    algorithm = attributes.get("algorithm")
+    precision = attributes.get("operand_precision")
     return {
-        "form": matmul.opcode,
-        **_dtypes(operands, shape_of(matmul), algorithm),
+        **_dtypes(operands, result_of(matmul), algorithm),
         "algorithm": algorithm,
         "operand_precision": None if precision is None else "".join(precision.strip("{}").split()),
     }
 
 
-def _dot_dims(dot: Instruction, operands: Sequence[Instruction]) -> Dims | None:
+_DIM_ATTRIBUTES: Final = {
+    "lhs_contracting": "lhs_contracting_dims",
+    "rhs_contracting": "rhs_contracting_dims",
+    "lhs_batch": "lhs_batch_dims",
+    "rhs_batch": "rhs_batch_dims",
+    "lhs_ragged": "lhs_ragged_dims",
+    "rhs_group": "rhs_group_dims",
+}
+
+
+def _dot_dims(
+    attributes: Mapping[str, str], operands: Sequence[Shape | None], result: Shape | None
+) -> Dims | None:
     """The dimension numbers; None where an attribute cannot be read.
 
     A dot without any is an outer product, if its result has the rank of one; text of early 2018
@@ -278,24 +296,17 @@ def _dot_dims(dot: Instruction, operands: Sequence[Instruction]) -> Dims | None:
     """
     try:
         given = {
-            name: dot.ints_attribute(attribute)
-            for name, attribute in (
-                ("lhs_contracting", "lhs_contracting_dims"),
-                ("rhs_contracting", "rhs_contracting_dims"),
-                ("lhs_batch", "lhs_batch_dims"),
-                ("rhs_batch", "rhs_batch_dims"),
-                ("lhs_ragged", "lhs_ragged_dims"),
-                ("rhs_group", "rhs_group_dims"),
-            )
+            name: parse_ints(attributes[attribute])
+            for name, attribute in _DIM_ATTRIBUTES.items()
+            if attribute in attributes
         }
     except ValueError:
         return None
-    dims = Dims(**{name: numbers or () for name, numbers in given.items()})
-    if any(numbers is not None for numbers in given.values()):
-        return dims
-    shapes = [shape_of(one) for one in (*operands, dot)]
-    ranks = [shape.rank for shape in shapes if shape is not None]
-    return dims if len(ranks) == 3 and ranks[0] + ranks[1] == ranks[2] else None
+    if given:
+        return Dims(**{"lhs_contracting": (), "rhs_contracting": (), **given})
+    ranks = [shape.rank for shape in (*operands, result) if shape is not None]
+    outer = len(ranks) == 3 and ranks[0] + ranks[1] == ranks[2]
+    return Dims((), ()) if outer else None
 
 
 def _dtypes(
@@ -325,35 +336,43 @@ def _accumulated(algorithm: str | None) -> str | None:
 
 def _read_convolution(conv: Instruction, graph: CallGraph) -> _Matmul | None:
     operands = conv.operands[:2]
-    shapes = [shape_of(one) for one in (*operands, conv)]
-    labels, window = conv.attribute("dim_labels"), conv.attribute("window")
-    lhs, rhs, out = shapes if len(shapes) == 3 else (None, None, None)
-    if lhs is None or rhs is None or out is None or labels is None:
-        return None
-    try:
-        sizes = conv_as_dot(
-            (lhs, rhs, out),
-            parse_dim_labels(labels),
-            None if window is None else parse_window(window),
-            feature_groups=conv.int_attribute("feature_group_count") or 1,
-            batch_groups=conv.int_attribute("batch_group_count") or 1,
-        )
-    except ValueError:
-        return None
+    attributes = attributes_of(conv)
+    sizes = _conv_sizes([shape_of(one) for one in operands], result_of(conv), attributes)
     if sizes is None:
         return None
-    ragged = _says_ragged(conv) or any(map(_says_ragged, _fusions_around(graph, conv)))
-    columns = {
-        **_written(conv, operands),
+    ragged = any(map(_says_ragged, (conv, *_fusions_around(graph, conv))))
+    columns: dict[str, object] = {
+        "form": "convolution",
+        **_written(conv, operands, attributes),
         "batch": sizes["batch"],
         "m": sizes["lhs"],
         "n": sizes["rhs"],
         "k": sizes["contracted"],
         "flops": None if ragged else 2 * prod(sizes.values()),
         "ragged": ragged,
-        "dims": {"dim_labels": labels, "window": window},
+        "dims": {name: attributes.get(name) for name in ("dim_labels", "window")},
     }
     return _Matmul(columns, operands)
+
+
+def _conv_sizes(
+    operands: Sequence[Shape | None], result: Shape | None, attributes: Mapping[str, str]
+) -> Mapping[Kind, int] | None:
+    """Sizes of the dot a convolution is; None where it is none or the text does not say."""
+    lhs, rhs = operands if len(operands) == 2 else (None, None)
+    labels, window = attributes.get("dim_labels"), attributes.get("window")
+    if lhs is None or rhs is None or result is None or labels is None:
+        return None
+    try:
+        return conv_as_dot(
+            (lhs, rhs, result),
+            parse_dim_labels(labels),
+            None if window is None else parse_window(window),
+            feature_groups=parse_int(attributes.get("feature_group_count", "1")),
+            batch_groups=parse_int(attributes.get("batch_group_count", "1")),
+        )
+    except ValueError:
+        return None
 
 
 def _fusions_around(graph: CallGraph, instr: Instruction) -> Iterator[Instruction]:
@@ -367,7 +386,7 @@ def _says_ragged(instruction: Instruction) -> bool:
     """Whether the TPU compiler's config calls the operation a ragged dot."""
     if "is_ragged_dot" not in instruction.tail:
         return False
-    config = instruction.backend_config
+    config = config_of(attributes_of(instruction))
     return config is not None and bool(config.get("convolution_algorithm_config", "is_ragged_dot"))
 
 
@@ -383,7 +402,7 @@ _DIM_FIELDS: Final = {
 
 def _read_call(call: Instruction, known: Catalogue) -> _Matmul:
     entry = entry_of(call, known)
-    config = call.backend_config
+    config = config_of(attributes_of(call))
     get: Callable[..., object] = (lambda *_: None) if config is None else config.get
     gemm: tuple[str, ...] = ("gemm_backend_config",)
     if get("grouped_gemm_backend_config") is not None:
@@ -398,7 +417,7 @@ def _read_call(call: Instruction, known: Catalogue) -> _Matmul:
     operands = call.operands[:2] if dims is not None and len(call.operands) >= 2 else ()
     columns: dict[str, object] = {
         "form": "custom_call",
-        "target": call.custom_call_target,
+        "target": target_of(call),
         "backend": entry.family,
         **_dtypes(operands, result_of(call), algorithm),
         "algorithm": algorithm,
@@ -477,8 +496,9 @@ def _converts_before(
 
 def _convert_after(graph: CallGraph, matmul: Instruction) -> list[_Convert]:
     """The nearest convert of the result, alone in a list; [] where there is none."""
-    shape = shape_of(matmul)
-    path = (0,) if shape is not None and shape.is_tuple else ()
+    result = result_of(matmul)
+    element = (0,) if result is not None and result.is_tuple else ()
+    path = (1, *element) if matmul.opcode.endswith("-start") else element
     for user in consumers(graph, matmul, path, moves=_MOVES):
         if user.opcode == "convert":
             convert = _described(graph, matmul, user, None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from hlo_lens.analysis.collectives import COLLECTIVE_OPCODES
 from hlo_lens.dumps import AFTER, BEFORE, PARTITIONED
 from hlo_lens.facts import Column, Finding, PassResult, Rule, Table
+from hlo_lens_passes._calls import custom_calls, target_of
 from hlo_lens_passes._catalogue import catalogue
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ _CONFIG_FIELD: Final = {
 }
 _CONFIG = re.compile(rf'backend_config=(?:\{{"|"\{{\s*\\")({"|".join(_CONFIG_FIELD)})\\?"')
 _CPU_FUSION = re.compile(r'"fusion_config":\{"kind":"(__(?:ynn|xnn|onednn)_fusion)"')
-_TARGET = re.compile(r'custom_call_target="([^"]*)"')
 
 # How a sharding over more than one device is written: tiles, a mesh, Shardy's attribute.
 _TILES = re.compile(r"\bdevices=\[([\d,]+)\]")
@@ -252,7 +252,9 @@ def _platform_evidence(module: Module) -> Iterator[tuple[str, str]]:
     if "fingerprint_before_lhs" in module.header.get("frontend_attributes", ""):
         yield "gpu", "header fingerprint_before_lhs"
     known = catalogue()
-    for target in _targets(module):
+    for target in dict.fromkeys(map(target_of, custom_calls(module.computations))):
+        if target is None:
+            continue
         callback = _PLATFORM_OF_TARGET.match(target)
         platform = callback[1] if callback else _PLATFORM_OF_FAMILY.get(known.target(target).family)
         if platform is not None:
@@ -261,18 +263,6 @@ def _platform_evidence(module: Module) -> Iterator[tuple[str, str]]:
         if any(":T(" in shape for shape in computation.shape_texts):
             yield "tpu", "tiled layouts"
             return
-
-
-def _targets(module: Module) -> list[str]:
-    """The custom-call targets of the module, each once, in text order."""
-    found: dict[str, None] = {}
-    for computation in module.computations:
-        for opcode, tail in zip(computation.opcodes, computation.tails, strict=True):
-            if opcode.startswith("custom-call"):
-                match = _TARGET.search(tail)
-                if match is not None:
-                    found.setdefault(match[1])
-    return list(found)
 
 
 # ---------------------------------------------------------------------------------- scope of sizes

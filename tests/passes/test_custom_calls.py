@@ -105,6 +105,13 @@ def test_side_effects_and_threads() -> None:
     assert ask(call("x", more=", custom_call_has_side_effect=true"), sql) == [(1, None)]
 
 
+def test_constraints_that_cannot_be_read_do_not_hide_the_call() -> None:
+    text = call("__cublas$gemm", more=", operand_layout_constraints={words}")
+    assert ask(text, "select target, op, operand_layouts from custom_calls") == [
+        ("__cublas$gemm", "gemm", None)
+    ]
+
+
 # -- config
 
 

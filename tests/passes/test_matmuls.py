@@ -115,6 +115,22 @@ ENTRY main {
     assert ask(ragged, sql) == [("ragged-dot", 1, 1, 64, 8, 16, 2 * 64 * 8 * 16)]
 
 
+def test_a_dot_that_is_started_is_one_row_with_the_dots_own_result() -> None:
+    text = """\
+HloModule m
+ENTRY main {
+  a = bf16[4,8] parameter(0)
+  b = bf16[8,16] parameter(1)
+  s = ((bf16[4,8], bf16[8,16]), f32[4,16], u32[]) dot-start(a, b), lhs_contracting_dims={1},
+      rhs_contracting_dims={0}
+  d = f32[4,16] dot-done(s)
+  ROOT c = bf16[4,16] convert(d)
+}
+"""
+    sql = "select name, form, out_dtype, flops, converts from matmuls"
+    assert ask(text, sql) == [("s", "dot", "f32", 1024, "result f32->bf16")]
+
+
 # -- gemm calls
 
 GEMM = """\
