@@ -10,7 +10,7 @@ class HloParseError(ValueError):
 
     Attributes:
       filename: name of the file, or None for a bare string.
-      line, column: 1-based position in the text.
+      line, column: 1-based position in the text; `offset` counts its characters from 0.
       expected: what the grammar allows there, in words.
       found: what stands there, shortened.
       source_line: the whole line of text.
@@ -24,6 +24,7 @@ class HloParseError(ValueError):
         start = text.rfind("\n", 0, offset) + 1
         end = text.find("\n", offset)
         self.filename = filename
+        self.offset = offset
         self.line = text.count("\n", 0, offset) + 1
         self.column = offset - start + 1
         self.expected = expected

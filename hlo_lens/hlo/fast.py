@@ -13,11 +13,12 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, compress, repeat
-from operator import eq, ge, sub
+from operator import eq, ge, itemgetter, sub
 
-from hlo_lens.hlo.attributes import split_attributes
-from hlo_lens.hlo.lexer import skip_shape
+from hlo_lens.hlo.errors import HloParseError
+from hlo_lens.hlo.lexer import skip_shape, skip_space
 from hlo_lens.hlo.module import Rows
+from hlo_lens.hlo.scanner import Scanner
 
 CHUNK = 1 << 20
 """Characters a chunk holds at least, so that what is made in passing stays small."""
@@ -42,6 +43,9 @@ _COMMENT = re.compile(r"/\*.*?\*/")
 
 # What a second instruction behind the attributes of a first one looks like.
 _SECOND = re.compile(r"\s%?[\w.-]+ = (?:\(|[a-z][\w-]*[\[(])", re.A)
+
+# Behind one of these a value or an attribute is still to come.
+_OPEN_ENDS = frozenset(",={([ \t\r")
 
 # Their parentheses hold a value, not operands.
 _VALUES = frozenset(("constant", "parameter"))
@@ -165,6 +169,13 @@ def _tails_are_whole(
         unbalanced = tail and (tail.count("{") != tail.count("}") or tail.count('"') % 2)
         if unbalanced and not _is_whole(tail):
             return False
+    if not _OPEN_ENDS.isdisjoint(map(itemgetter(-1), filter(None, tails))) and not all(
+        _is_whole(tail) for tail in tails if tail and tail[-1] in _OPEN_ENDS
+    ):
+        return False
+    # Where the text is cut off behind an inline computation, that looks like the end of the other.
+    if end == len(text) and text.count("{", start) != text.count("}", start):
+        return False
     if text.count(" = ", start, end) == instructions:
         return True
     return all(
@@ -175,11 +186,12 @@ def _tails_are_whole(
 
 
 def _is_whole(tail: str) -> bool:
+    """Whether the full scanner takes `tail` for attributes to its end."""
     try:
-        split_attributes(tail)
-    except ValueError:
+        _, inline, end = Scanner(tail, {}).attributes(0)
+    except HloParseError:
         return False
-    return True
+    return not inline and skip_space(tail, end) == len(tail)
 
 
 def _resolve(

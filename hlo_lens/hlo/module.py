@@ -282,8 +282,8 @@ class Instruction:
         """N of `parameter(N)`, or None for every other opcode."""
         if self.opcode != "parameter":
             return None
-        number = self.argument_text.strip()
-        return int(number) if number.isdigit() else None
+        number = attrs.strip_comments(self.argument_text).strip()
+        return int(number) if number.isdecimal() else None
 
     @property
     def tuple_index(self) -> int | None:
@@ -726,7 +726,7 @@ class Module:
 
     def _header_int(self, key: str) -> int | None:
         text = self.header.get(key, "")
-        return int(text) if text.isdigit() else None
+        return int(text) if text.isdecimal() else None
 
     @cached_property
     def input_output_alias(self) -> tuple[Alias, ...]:

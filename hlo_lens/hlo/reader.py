@@ -9,7 +9,12 @@ from hlo_lens.hlo.errors import HloParseError
 from hlo_lens.hlo.fast import CHUNK, Chunk, read_chunk
 from hlo_lens.hlo.lexer import skip_space
 from hlo_lens.hlo.module import Computation, Module, Repair
-from hlo_lens.hlo.scanner import ScannedComputation, Scanner, starts_computation
+from hlo_lens.hlo.scanner import (
+    ScannedComputation,
+    Scanner,
+    starts_computation,
+    starts_instruction,
+)
 
 _LOG_PREFIX = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w./-]+:\d+\] ?", re.M)
 _CLOSE = re.compile(r"\n\}(?:, execution_thread=[^\n]*)?(?: // [^\n]*)?(?:\n+|\Z)")
@@ -75,6 +80,8 @@ def _scan_rest(scanner: Scanner, pos: int, has_header: bool) -> None:
     text = scanner.text
     pos = skip_space(text, pos)
     if pos < len(text) and not has_header and not starts_computation(text, pos):
+        if not starts_instruction(text, pos):
+            raise scanner.error(pos, "HLO text ('HloModule', a computation or an instruction)")
         pos = skip_space(text, scanner.single_instruction(pos))
         if pos < len(text):
             raise scanner.error(pos, "the end of the text behind a single instruction")
