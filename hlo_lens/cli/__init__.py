@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -88,11 +87,9 @@ def _hint(name: str) -> str:
     name="hlolens",
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    no_args_is_help=True,
     subcommand_metavar="VERB [ARGS]...",
 )
 @click.version_option(__version__, message="hlolens %(version)s")
-@common_options
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Inspect XLA HLO text: what runs, where, how often, in which lowering.
@@ -108,6 +105,9 @@ def cli(ctx: click.Context) -> None:
             ctx.default_map = {verb: found.defaults(verb, command)}
 
 
+cli.params += common_options()
+
+
 def run(args: Sequence[str]) -> int:
     """Run `hlolens` with `args`; the exit code. What goes wrong is a sentence on stderr."""
     for stream in (sys.stdout, sys.stderr):
@@ -117,6 +117,10 @@ def run(args: Sequence[str]) -> int:
         from click.shell_completion import shell_complete
 
         return shell_complete(cli, {}, "hlolens", COMPLETE_VARIABLE, instruction)
+    if not args:
+        with cli.make_context("hlolens", [], resilient_parsing=True) as context:
+            print(context.get_help(), file=sys.stderr)
+        return FAILED
     state = State()
     try:
         with cli.make_context("hlolens", list(args), obj=state) as context:
@@ -139,9 +143,6 @@ def run(args: Sequence[str]) -> int:
 def _tell_usage(problem: click.ClickException) -> None:
     message = problem.format_message()
     context = getattr(problem, "ctx", None)
-    if isinstance(problem, click.exceptions.NoArgsIsHelpError):
-        print(message, file=sys.stderr)
-        return
     if isinstance(problem, click.BadParameter) and problem.param is not None and context:
         source = context.get_parameter_source(problem.param.name)
         if source is ParameterSource.DEFAULT_MAP:
@@ -157,6 +158,8 @@ def _tell(problem: Exception, state: State) -> int:
         print_error(sentence)
         return FAILED
     if os.environ.get("HLOLENS_DEBUG") or state.verbosity > 0:
+        import traceback
+
         traceback.print_exception(problem)
     print_error(
         f"internal error, a bug in hlolens: {type(problem).__name__}: {problem} "

@@ -103,36 +103,32 @@ def _set(ctx: click.Context, param: click.Parameter, field: str, value: Any) -> 
     setattr(ctx.ensure_object(State), field, value)
 
 
-def common_options(function: F) -> F:
-    """`-q`, `-v` and `--color`, before or behind the verb."""
-    for option in (
-        click.option(
-            "--color",
+def common_options() -> list[click.Parameter]:
+    """`--color`, `-q` and `-v`, taken before the verb and behind it."""
+    return [
+        click.Option(
+            ["--color"],
             type=click.Choice(("auto", "always", "never")),
             default="auto",
             expose_value=False,
             callback=_remember_color,
             help="Color the output; auto: on a terminal, unless NO_COLOR is set.",
         ),
-        click.option(
-            "-v",
-            "--verbose",
-            count=True,
-            expose_value=False,
-            callback=_remember_verbose,
-            help="Say more on stderr; show the traceback of an internal error.",
-        ),
-        click.option(
-            "-q",
-            "--quiet",
+        click.Option(
+            ["-q", "--quiet"],
             is_flag=True,
             expose_value=False,
             callback=_remember_quiet,
             help="Say nothing on stderr but errors.",
         ),
-    ):
-        function = option(function)
-    return function
+        click.Option(
+            ["-v", "--verbose"],
+            count=True,
+            expose_value=False,
+            callback=_remember_verbose,
+            help="Say more on stderr; show the traceback of an internal error.",
+        ),
+    ]
 
 
 def verb(**attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
@@ -140,7 +136,8 @@ def verb(**attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
     attributes.setdefault("context_settings", {}).setdefault("help_option_names", ["-h", "--help"])
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        command: click.Command = click.command(**attributes)(common_options(function))
+        command: click.Command = click.command(**attributes)(function)
+        command.params += common_options()
         return command
 
     return decorate
