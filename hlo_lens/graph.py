@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from hlo_lens.analysis.dataflow import tuple_index
 from hlo_lens.hlo import Computation, Instruction, Module
 
 if TYPE_CHECKING:
@@ -87,10 +88,10 @@ def _written(computation: Computation, operand: int) -> tuple[int | None, tuple[
     """The written instruction under `x#1#0` and the indices taken; None for one without."""
     element: tuple[int, ...] = ()
     while operand < 0:
-        implied = Instruction(computation, operand)
-        if implied.tuple_index is None:
+        index = tuple_index(Instruction(computation, operand))
+        if index is None:
             return None, ()
-        element = (implied.tuple_index, *element)
+        element = (index, *element)
         operand = computation.operand_indices(operand)[0]
     return operand, element
 

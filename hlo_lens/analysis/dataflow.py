@@ -8,6 +8,7 @@ in `moves`. A while carry that the body hands on unchanged is passed too; one th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -20,6 +21,7 @@ from hlo_lens.hlo.opcodes import sugar
 MOVES = frozenset(("bitcast", "convert", "copy", "reshape"))
 """Opcodes that give their operand in another layout, shape or dtype."""
 
+_INDEX = re.compile(r", index=(\d+)", re.A)
 _COPIES = frozenset(("bitcast", "copy"))
 _PASSING = frozenset(("add-dependency", "domain", "opt-barrier", "optimization-barrier"))
 _PASSING_TARGETS = frozenset(
@@ -180,12 +182,27 @@ def called(instr: Instruction, attribute: str) -> Computation | None:
     return callees[0] if callees else None
 
 
+def tuple_index(instr: Instruction) -> int | None:
+    """`index` of a get-tuple-element; None where it cannot be read."""
+    match = _INDEX.match(instr.tail)
+    text = match[1] if match else (attribute_text(instr, "index") or "")
+    return int(text) if text.isdecimal() else None
+
+
+def attribute_text(instr: Instruction, name: str) -> str | None:
+    """The raw text of an attribute; None where it is not there or cannot be read."""
+    try:
+        return instr.attribute(name)
+    except ValueError:
+        return None
+
+
 def _back(graph: CallGraph, value: Value, moves: frozenset[str]) -> Value | None:
     """One step back, or None where the instruction computes or the walk cannot go on."""
     instr, path, via = value.instr, value.path, value.via
     opcode = instr.opcode
     if opcode == "get-tuple-element":
-        index = instr.tuple_index
+        index = tuple_index(instr)
         return None if index is None else _operand(instr, 0, (index, *path), via)
     if opcode == "tuple":
         return _operand(instr, path[0], path[1:], via) if path else None
@@ -205,7 +222,7 @@ def _passes(instr: Instruction, moves: frozenset[str]) -> bool:
     """Whether the instruction gives its operand 0, perhaps in another form."""
     opcode = instr.opcode
     if opcode == "custom-call":
-        return instr.custom_call_target in _PASSING_TARGETS
+        return (attribute_text(instr, "custom_call_target") or "").strip('"') in _PASSING_TARGETS
     return opcode in moves or opcode in _PASSING
 
 
@@ -331,7 +348,7 @@ def _through_implied(
     while operand != target:
         if operand >= 0 or computation.opcode_of(operand) != "get-tuple-element":
             return None
-        index = Instruction(computation, operand).tuple_index
+        index = tuple_index(Instruction(computation, operand))
         if index is None:
             return None
         indices.append(index)
@@ -352,7 +369,7 @@ def _into(
 ) -> Iterator[_Step]:
     opcode = user.opcode
     if opcode == "get-tuple-element":
-        if not path or path[0] == user.tuple_index:
+        if not path or path[0] == tuple_index(user):
             yield user, path[1:]
     elif opcode == "tuple":
         yield user, (position, *path)

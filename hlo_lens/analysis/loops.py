@@ -8,7 +8,7 @@ from functools import cached_property
 
 from hlo_lens.analysis.calls import CallGraph, CallSite
 from hlo_lens.analysis.dataflow import Value, called, trace
-from hlo_lens.analysis.names import last_component
+from hlo_lens.analysis.names import last_component, own_op_name
 from hlo_lens.analysis.trips import Inference, Trips, TripsKind, trips_of
 from hlo_lens.hlo import Computation, Instruction
 
@@ -153,7 +153,7 @@ class Origin:
 def origin(loop: Loop) -> Origin:
     """Whether a loop of the program or of the compiler: a loop of the program has an op_name that
     ends in `while` (jax) or `while_N` (TensorFlow); the windowed einsum is known by its body."""
-    op_name = loop.instr.op_name
+    op_name = own_op_name(loop.instr)
     last = last_component(op_name) if op_name else None
     body = loop.body.name if loop.body is not None else ""
     if WINDOWED in body:
@@ -185,15 +185,23 @@ class Stacked:
 
 def stacked(graph: CallGraph, loop: Loop) -> Iterator[Stacked]:
     """The stacked elements of the carry of a loop, by index."""
-    if loop.body is None or not loop.body.root.shape_text.startswith("("):
+    if loop.body is None:
         return
     inference = Inference(graph, loop.instr, loop.trip_count)
-    for index in range(len(loop.body.root.shape.elements)):
+    for index in range(_width(loop.body.root)):
         value = trace(graph, Value(loop.body.root, (index,)))
         if value.instr.opcode == "dynamic-update-slice":
             found = _stacked(graph, inference, value, index)
             if found is not None:
                 yield found
+
+
+def _width(instr: Instruction) -> int:
+    """The number of elements of a tuple; 0 for anything else, and where the shape is left out."""
+    try:
+        return len(instr.shape.elements)
+    except ValueError:
+        return 0
 
 
 def _stacked(graph: CallGraph, inference: Inference, update: Value, index: int) -> Stacked | None:

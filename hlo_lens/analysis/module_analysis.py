@@ -72,6 +72,10 @@ class ModuleAnalysis:
         """
         return self._naming.full_op_name(instr)
 
+    def full_op_names(self, computation: Computation) -> Sequence[str | None]:
+        """The full op_name of each written instruction of a computation, by position."""
+        return self._naming.full_op_names(computation)
+
     def phase(self, instr: Instruction) -> Phase:
         """The phase of a training step an instruction belongs to; see `phase`."""
         return self._naming.phase(instr)

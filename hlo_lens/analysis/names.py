@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from hlo_lens.hlo import Instruction
+
 PHASES: tuple[str | None, ...] = (None, "other", "fwd", "bwd", "remat")
 """Phases by rank: a path that shows several has the last of them."""
 
@@ -15,6 +17,14 @@ _TRANSPOSE = re.compile(r"(?<![\w.-])transpose\(", re.A)
 _JVP = re.compile(r"(?<![\w.-])jvp\(", re.A)
 _WRAPPER = re.compile(r"[\w.-]+\((.*)\)", re.A | re.S)
 _OPENING, _CLOSING = "([{", ")]}"
+
+
+def own_op_name(instr: Instruction) -> str | None:
+    """The op_name of the instruction's own metadata; None also where that cannot be read."""
+    try:
+        return instr.op_name
+    except ValueError:
+        return None
 
 
 def is_absolute(op_name: str) -> bool:

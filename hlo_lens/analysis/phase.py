@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import Literal
 
 from hlo_lens.analysis.calls import CallGraph, written_computation
-from hlo_lens.analysis.names import NO_NAME, PHASES, is_absolute, rank_of
+from hlo_lens.analysis.names import NO_NAME, PHASES, is_absolute, own_op_name, rank_of
 from hlo_lens.hlo import Computation, Instruction
 
 _JOINED = frozenset(("call", "async", "body", "condition", "branch"))
@@ -88,10 +88,16 @@ class Naming:
 
         Where callers differ, nothing is put in front.
         """
-        own = instr.op_name
-        if own is None or is_absolute(own):
+        return self._full(own_op_name(instr), written_computation(instr.computation))
+
+    def full_op_names(self, computation: Computation) -> Sequence[str | None]:
+        """The full op_name of each written instruction of a computation, by position."""
+        return [self._full(own, computation) for own in self.op_names(computation)]
+
+    def _full(self, own: str | None, computation: Computation) -> str | None:
+        if own is None or self._rank(own)[1]:
             return own
-        prefix = self._prefixes[written_computation(instr.computation).index]
+        prefix = self._prefixes[computation.index]
         return f"{prefix}/{own}" if prefix else own
 
     def phase(self, instr: Instruction) -> Phase:
@@ -159,7 +165,7 @@ class Naming:
             mask = 0
             for site in self.graph.callers(computation):
                 around = masks[site.caller.computation.index]
-                name = site.caller.op_name if site.kind in _JOINED else None
+                name = own_op_name(site.caller) if site.kind in _JOINED else None
                 if name is not None:
                     rank, absolute = self._rank(name)
                     around = 1 << rank if absolute else _at_least(around, rank)
@@ -175,7 +181,7 @@ class Naming:
             found: set[str | None] = set()
             for site in self.graph.callers(computation):
                 around = prefixes[site.caller.computation.index]
-                name = site.caller.op_name if site.kind in _JOINED else None
+                name = own_op_name(site.caller) if site.kind in _JOINED else None
                 if name is not None:
                     around = f"{around}/{name}" if around and not is_absolute(name) else name
                 found.add(around)
@@ -218,7 +224,7 @@ class Naming:
         if known is not None:
             mask = known[instr.index]
         else:
-            name = instr.op_name
+            name = own_op_name(instr)
             mask = 0 if name is None else self._mask(name, instr.computation)
         return mask or (self._inside(instr) if instr.opcode == "fusion" else 0)
 
@@ -272,11 +278,12 @@ def _op_names(computation: Computation) -> list[str | None]:
     names: list[str | None] = []
     for index, tail in enumerate(computation.tails):
         start = tail.find(_FAST_NAME)
-        if start >= 0:
+        if start >= 0 and not tail.count('"', 0, start) % 2:  # not inside a string
             start += len(_FAST_NAME)
             name = tail[start : tail.find('"', start)]
             if "\\" not in name:
                 names.append(name)
                 continue
-        names.append(Instruction(computation, index).op_name if "metadata={" in tail else None)
+        has_metadata = "metadata={" in tail
+        names.append(own_op_name(Instruction(computation, index)) if has_metadata else None)
     return names

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hlo_lens.analysis.calls import CallGraph
-from hlo_lens.analysis.dataflow import Value, called, number_of, trace
+from hlo_lens.analysis.dataflow import Value, attribute_text, called, number_of, trace
 from hlo_lens.hlo import Instruction
 
 TripsKind = Literal["annotated", "inferred", "bounded", "unknown"]
@@ -193,7 +193,7 @@ class Inference:
 
     def _compare_holds(self, value: Value, negated: bool, depth: int) -> tuple[float, float]:
         opcode = value.instr.opcode
-        direction = _OLD_COMPARES.get(opcode) or value.instr.attribute("direction")
+        direction = _OLD_COMPARES.get(opcode) or attribute_text(value.instr, "direction")
         sides = [_operand(value, i) for i in (0, 1)]
         affine = [self._affine(side, depth + 1) for side in sides]
         left, right = (self._progression(side) for side in affine)

@@ -69,6 +69,15 @@ def test_names_that_metadata_writes_otherwise() -> None:
     assert found == {"x": ("other", "own"), "a": ("fwd", "own"), "b": (None, None)}
 
 
+def test_metadata_that_cannot_be_read_is_no_name() -> None:
+    found = phases(
+        entry(f"""
+  x = f32[4] parameter(0), metadata={{op_name}}
+  ROOT d = f32[4] negate(x){BWD}""")
+    )
+    assert found == {"x": ("bwd", "dataflow"), "d": ("bwd", "own")}
+
+
 INNER = f"""
 inner {{ a1 = f32[4] parameter(0)  ROOT i1 = f32[4] negate(a1){named("mul")} }}
 """
@@ -102,6 +111,21 @@ def test_tails_are_read_behind_the_names_of_callers() -> None:
     assert found["i3"] == ("fwd", "own")
     assert found["c2"] == ("bwd", "caller")
     assert found["c"] == ("bwd", "own")
+
+
+def test_names_of_a_whole_computation() -> None:
+    module = parse(
+        entry(
+            f"""
+  x = f32[4] parameter(0)
+  ROOT c = f32[4] call(x), to_apply=inner{named("jit(f)/jvp(g)/closed_call")}""",
+            INNER,
+        )
+    )
+    analysis = ModuleAnalysis(module)
+    inner = module.computations["inner"]
+    assert analysis.op_names(inner) == [None, "mul"]
+    assert analysis.full_op_names(inner) == [None, "jit(f)/jvp(g)/closed_call/mul"]
 
 
 def test_callers_that_agree() -> None:
