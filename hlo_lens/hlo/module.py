@@ -245,7 +245,10 @@ class Instruction:
             return match[1]
         if "metadata=" not in tail:
             return None
-        metadata = self.metadata
+        try:
+            metadata = self.metadata
+        except ValueError:  # `metadata` says what is wrong with it; the name is not known
+            return None
         return metadata.op_name if metadata is not None else None
 
     @property
