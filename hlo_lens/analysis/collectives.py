@@ -204,14 +204,13 @@ class Groups:
     """Who takes part together, as XLA reads it.
 
     `size` is the devices of the largest group, None where it depends on a count that the module
-    does not give; `count` the groups listed. `axes` are mesh axes, None where the text has no mesh
-    form. For permutes a group is a set of devices that the `pairs` (source, target) connect.
+    does not give; `count` the groups listed. For permutes a group is a set of devices that the
+    `pairs` (source, target) connect.
     """
 
     size: int | None
     count: int | None
     uneven: bool | None
-    axes: tuple[str, ...] | None = None
     pairs: frozenset[tuple[int, int]] = frozenset()
 
 
@@ -248,8 +247,7 @@ def _replica_groups(operation: Instruction, kind: str) -> Groups:
         size = _product(size, partitions)
     if groups is None or groups.is_empty:
         return Groups(size, 1, False)
-    axes = groups.axes if groups.form == "mesh" else None
-    return Groups(size, groups.group_count, groups.uneven, axes)
+    return Groups(size, groups.group_count, groups.uneven)
 
 
 def group_mode(operation: Instruction, kind: str) -> str:

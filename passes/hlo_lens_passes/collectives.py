@@ -14,6 +14,7 @@ from hlo_lens.analysis.dataflow import consumers
 from hlo_lens.analysis.schedule import Between, find_done, schedules, synchronous
 from hlo_lens.facts import COMMON, Column, Member, PassResult, Table, common
 from hlo_lens.hlo import Instruction, Module
+from hlo_lens_passes._collective_axes import axes_of, header_meshes
 from hlo_lens_passes._collective_logical import (
     FORMS,
     Logical,
@@ -103,7 +104,8 @@ TABLE = Table(
             "axes",
             "json",
             "volatile",
-            "mesh axes of a group, as the mesh form names them; NULL for other forms",
+            "mesh axes of a group, as the mesh form or a mesh of the header names them; NULL where"
+            " neither does",
         ),
         Column("channel_id", "int", "volatile", "channel_id of the operation"),
         Column(
@@ -217,6 +219,7 @@ class _Described:
         self.analysis: ModuleAnalysis = program.analysis(module)
         self.schedules = schedules(self.analysis.graph)
         self.backward = BackwardLoops(self.analysis)
+        self.meshes = header_meshes(module)
         self.trips = {loop.instr: loop.trip_count for loop in self.analysis.loops}
 
     def rows(self) -> Iterator[tuple[Logical, dict[str, object]]]:
@@ -226,7 +229,7 @@ class _Described:
         first = {gathers[at].instr: instr for at, instr in earlier.items()}
         for logical in found:
             row = self._place(logical)
-            row |= _what(logical) | _who(logical) | self._wire(logical) | self._hidden(logical)
+            row |= _what(logical) | self._who(logical) | self._wire(logical) | self._hidden(logical)
             row["in_backward_loop"] = self.backward.around(logical.instr)
             row["under_checkpoint"] = under_checkpoint(
                 self.analysis, logical, row["phase"], self.backward.around(logical.instr)
@@ -247,6 +250,19 @@ class _Described:
                 "phase": phase.phase, "phase_from": phase.phase_from, "source": operation.source
             }  # fmt: skip
         return row
+
+    def _who(self, logical: Logical) -> dict[str, object]:
+        operation = logical.operation
+        axes = axes_of(operation, self.meshes)
+        return {
+            "group_size": logical.groups.size,
+            "groups": logical.groups.count,
+            "uneven_groups": logical.groups.uneven,
+            "axes": None if axes is None else list(axes),
+            "channel_id": _channel(operation),
+            "core": _core(logical),
+            "spmd_generated": _spmd_generated((logical.start or logical.instr, operation)),
+        }
 
     def _wire(self, logical: Logical) -> dict[str, object]:
         if logical.windowed is not None:
@@ -342,20 +358,6 @@ def _shape_text(logical: Logical) -> str | None:
         f"{leaf.dtype}[{','.join('?' if size is None else str(size) for size in leaf.dimensions)}]"
         for leaf in leaves
     )
-
-
-def _who(logical: Logical) -> dict[str, object]:
-    operation = logical.operation
-    axes = logical.groups.axes
-    return {
-        "group_size": logical.groups.size,
-        "groups": logical.groups.count,
-        "uneven_groups": logical.groups.uneven,
-        "axes": None if axes is None else list(axes),
-        "channel_id": _channel(operation),
-        "core": _core(logical),
-        "spmd_generated": _spmd_generated((logical.start or logical.instr, operation)),
-    }
 
 
 def _channel(operation: Instruction) -> int | None:

@@ -320,6 +320,36 @@ def test_mesh_form_gives_axes() -> None:
     assert ask(GATHERS["sync"], axes) == [(None,)]
 
 
+HEADER_MESH = (
+    "num_partitions=4, frontend_attributes={xla.sdy.meshes={empty = #sdy.mesh<[]>,"
+    ' mesh = #sdy.mesh<["data"=2, "one"=1, "model"=2]>}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("operation", "axes"),
+    [
+        ("all-gather(p), replica_groups={{0,1},{2,3}}", '["model"]'),
+        ("all-gather(p), replica_groups=[2,2]<=[2,2]T(1,0)", '["data"]'),
+        ("all-gather(p), replica_groups={{3,2,1,0}}", '["data","model"]'),
+        ("all-gather(p), replica_groups={}", '["data","model"]'),
+        ("all-gather(p), replica_groups=mesh['axis_0'=4] {'axis_0'}", '["data","model"]'),
+        ("all-gather(p), replica_groups=mesh['a'=2,'b'=2] {'b'}", '["b"]'),
+        ("collective-permute(p), source_target_pairs={{0,2},{2,0},{1,3},{3,1}}", '["data"]'),
+        # No axis of the mesh makes these groups.
+        ("all-gather(p), replica_groups={{0,3},{1,2}}", None),
+        ("collective-permute(p), source_target_pairs={{0,1},{1,2}}", None),
+    ],
+)
+def test_a_mesh_in_the_header_names_the_axes(operation: str, axes: str | None) -> None:
+    more = ", dimensions={0}, use_global_device_ids=true" if "gather" in operation else ""
+    text = module(
+        f"  p = f32[8] parameter(0)\n  ROOT r = f32[16] {operation}, channel_id=1{more}",
+        header=HEADER_MESH,
+    )
+    assert ask(text, "select axes from collectives") == [(axes,)]
+
+
 @pytest.mark.parametrize(
     ("operation", "wire", "most"),
     [
@@ -881,22 +911,19 @@ def test_under_a_checkpoint_by_its_label_or_by_what_it_feeds() -> None:
 LABELLED = FROM_METADATA | {"in_backward_loop", "under_checkpoint"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        GATHERS["own start"],
-        GATHERS["wrapper with update"],
-        GATHERS["call on a sparse core"],
-        GATHERS["async fusions"],
-        SCATTER,
-        GATHER_LOOP,
-        SCATTER_LOOP,
-        OVERLAP.replace("{config}", ""),
-        AGAIN,
-        scanned("", ("transpose(jvp())/dot",)),
-    ],
-    ids=lambda text: str(crc32(text.encode()) % 1000),  # hash() differs between test workers
-)
+MUTATED = {
+    **{name: GATHERS[name] for name in ("own start", "wrapper with update", "async fusions")},
+    "sparse core": GATHERS["call on a sparse core"],
+    "scatter": SCATTER,
+    "gather loop": GATHER_LOOP,
+    "scatter loop": SCATTER_LOOP,
+    "schedule": OVERLAP.replace("{config}", ""),
+    "again": AGAIN,
+    "scan": scanned("", ("transpose(jvp())/dot",)),
+}
+
+
+@pytest.mark.parametrize("text", MUTATED.values(), ids=MUTATED)
 def test_only_the_program_matters(text: str) -> None:
     check_table(text, "collectives", from_metadata=LABELLED)
 
