@@ -8,6 +8,8 @@ import sys
 import zlib
 from pathlib import Path
 
+from hlo_lens.hlo.lexer import skip_space
+
 STDIN = "-"
 
 # What people hand over by mistake, by its first bytes, and what to do about it.
@@ -21,6 +23,9 @@ _FOREIGN = (
     (b"PK\x03\x04", "a zip archive; unpack it first"),
     (b"\x7fELF", "a compiled object (ELF), not HLO"),
 )
+
+
+_MLIR = ("module @", "module {", "module attributes", "#loc", "builtin.module", "func.func")
 
 
 class InputError(ValueError):
@@ -75,8 +80,8 @@ def _decode(path: str | Path, data: bytes) -> str:
         raise InputError(
             path, f"this is a binary file (a NUL byte at offset {offset}), not HLO text"
         )
-    head = text[:4096].lstrip()
-    if head.startswith(("module ", "#loc", "builtin.module")) or "func.func" in head:
+    # Behind comments: HLO of a test may quote MLIR in its `// CHECK` lines.
+    if text.startswith(_MLIR, skip_space(text, 0)):
         raise InputError(
             path,
             "this is MLIR (StableHLO) text, not HLO; "
