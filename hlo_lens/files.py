@@ -8,8 +8,6 @@ import sys
 import zlib
 from pathlib import Path
 
-from hlo_lens.hlo.lexer import skip_space
-
 STDIN = "-"
 
 # What people hand over by mistake, by its first bytes, and what to do about it.
@@ -80,6 +78,8 @@ def _decode(path: str | Path, data: bytes) -> str:
         raise InputError(
             path, f"this is a binary file (a NUL byte at offset {offset}), not HLO text"
         )
+    from hlo_lens.hlo.lexer import skip_space  # only what reads text needs the reader
+
     # Behind comments: HLO of a test may quote MLIR in its `// CHECK` lines.
     if text.startswith(_MLIR, skip_space(text, 0)):
         raise InputError(
