@@ -173,8 +173,9 @@ def _tails_are_whole(
         _is_whole(tail) for tail in tails if tail and tail[-1] in _OPEN_ENDS
     ):
         return False
-    # Where the text is cut off behind an inline computation, that looks like the end of the other.
-    if end == len(text) and text.count("{", start) != text.count("}", start):
+    # The end of an inline computation may look like the end of the one around it.
+    alone = len(closed) == 1 or end == len(text)
+    if alone and text.count("{", start, end) != text.count("}", start, end):
         return False
     if text.count(" = ", start, end) == instructions:
         return True
@@ -206,6 +207,8 @@ def _resolve(
         # A constant or parameter has no '%' between its parentheses, so it counts zero.
         operands = _PERCENT_NAME.findall(joined)
         counts = [argument.count("%") for argument in arguments]
+        if len(operands) != sum(counts):
+            return None
         if not _plainly_percent(opcodes, arguments, joined, counts) and not _all_have_percent(
             opcodes, arguments, counts
         ):

@@ -32,7 +32,7 @@ _KEY = re.compile(r"[A-Za-z_][\w.-]*(?==)", re.A)
 _TUPLE_INDEX = re.compile(r"#(\d+)")
 _FRAME_TABLE = re.compile(r"(?:FileNames|FunctionNames|FileLocations|StackFrames)\b")
 _FRAME_ENTRY = re.compile(r"\d+\s+(?:\"(?:[^\"\\]|\\.)*\"|\{[^{}]*\})")
-_HALF_A_WORD = re.compile(r"(?:[%\w.-]+|/(?:\*.*)?|//.*)\Z", re.A | re.S)
+_HALF_A_WORD = re.compile(r"(?:[%\w.-]+|[{(\[#=]|/(?:\*.*)?|//.*)\Z", re.A | re.S)
 _CALLING = frozenset(CALLING_ATTRIBUTES)
 
 
