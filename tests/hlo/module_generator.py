@@ -210,9 +210,11 @@ class ModuleWriter:
             found.append('frontend_attributes={k="v \\"q\\" }",_x-y.z={"n":[1,2]}}')
         if self.r.random() < 0.4:
             frame = " stack_frame_id=2" if self.style.frames and self.style.header else ""
+            name = f'jit(f)/jvp(Model)/{opcode}[a={{1}}, \\"b\\"]'
+            line = self.r.randint(1, 99)
             found.append(
-                f'metadata={{op_type="{opcode}" op_name="jit(f)/jvp(Model)/{opcode}[a={{1}}, \\"b\\"]"'
-                f' source_file="/a b/layers.py" source_line={self.r.randint(1, 99)}{frame}}}'
+                f'metadata={{op_type="{opcode}" op_name="{name}"'
+                f' source_file="/a b/layers.py" source_line={line}{frame}}}'
             )
         return "".join(f", {each}" for each in found)
 

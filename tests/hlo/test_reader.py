@@ -168,7 +168,7 @@ def test_cursors_are_equal_by_position() -> None:
 def test_text_and_line_of_an_instruction() -> None:
     entry = parse(FEATURES["an instruction over several lines"].text).entry
     assert entry.instructions["n"].text_line == 6
-    assert entry.instructions["n"].text == 'ROOT %n = f32[] negate(%p), metadata={op_name="x"}'
+    assert entry.instructions["n"].text == 'ROOT %n = f32[] negate(%p), metadata={ op_name="x" }'
     assert entry.text_line == 1
 
 
