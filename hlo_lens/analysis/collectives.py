@@ -48,6 +48,7 @@ COLLECTIVE_OPCODES: Final = frozenset(_KIND_OF)
 _KEEPS_SHAPE: Final = frozenset(
     ("all-reduce", "all-to-all", "collective-broadcast", "collective-permute", "send")
 )
+_WRAPPING: Final = frozenset(("async", "call", "custom_call", "fusion"))
 _REDUCING: Final = frozenset(("all-gather", "all-reduce", "reduce-scatter"))
 
 
@@ -95,16 +96,19 @@ def _is_host_transfer(computation: Computation, index: int, kind: str) -> bool:
     return kind in ("send", "recv") and "is_host_transfer=true" in computation.tails[index]
 
 
-def outer_instructions(computation: Computation, graph: CallGraph) -> tuple[Instruction, ...]:
+def outer_instructions(
+    computation: Computation, graph: CallGraph, depth: int = 32
+) -> tuple[Instruction, ...]:
     """The fusions or async-starts around a computation, outermost; () where it has none.
 
-    A fused computation has one; a wrapper that calls another computation passes its own on.
+    A wrapper that calls another computation hands its own on; a loop or branch in a wrapper does
+    not, since it has a schedule and a count of its own. `depth` ends where a text calls in circles.
     """
     found: list[Instruction] = []
     for site in graph.callers(computation):
-        if site.kind == "apply":
+        if site.kind not in _WRAPPING or not depth:
             continue
-        around = outer_instructions(site.caller.computation, graph)
+        around = outer_instructions(site.caller.computation, graph, depth - 1)
         if around:
             found.extend(around)
         elif site.caller.opcode == "fusion" or site.caller.base_opcode == "async-start":
@@ -354,6 +358,12 @@ def ring_like(pairs: frozenset[tuple[int, int]]) -> bool:
 
 
 # ---------------------------------------------------------------------------- attributes
+
+
+def channel_of(operation: Instruction) -> int | None:
+    """channel_id; None where it has none, and where it is no number."""
+    text = attribute(operation, "channel_id")
+    return int(text) if text is not None and text.isdigit() else None
 
 
 def attribute(instruction: Instruction, name: str) -> str | None:

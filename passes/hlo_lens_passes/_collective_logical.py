@@ -10,6 +10,8 @@ from hlo_lens.analysis.calls import CallGraph
 from hlo_lens.analysis.collectives import (
     Groups,
     Site,
+    attribute,
+    channel_of,
     configured,
     dtypes,
     find_sites,
@@ -18,6 +20,7 @@ from hlo_lens.analysis.collectives import (
     moved_operands,
     operand_bytes,
     result_shape,
+    shape_of,
     total_bytes,
     wire_bytes,
 )
@@ -158,7 +161,7 @@ def _form(site: Site) -> str:
 
 
 def _on_sparsecore(start: Instruction, operation: Instruction) -> bool:
-    thread = (start.attribute("async_execution_thread") or "").strip('"')
+    thread = (attribute(start, "async_execution_thread") or "").strip('"')
     return "sparsecore" in (thread, operation.computation.execution_thread)
 
 
@@ -182,7 +185,8 @@ def _scattered(operation: Instruction, operand: int | None, groups: Groups) -> i
     for user in _uses(operation):
         if user.opcode != "dynamic-slice" or not _at_own_place(user):
             return None
-        kept += user.shape.bytes or 0
+        shape = shape_of(user)
+        kept += (shape.bytes if shape is not None else None) or 0
     return kept if kept * groups.size == operand else None
 
 
@@ -230,7 +234,7 @@ def _chains(sites: Iterable[Site], graph: CallGraph) -> list[list[Site]]:
         if chain is None:
             chains.append([site])
         else:
-            by_id.setdefault((chain, site.operation.channel_id, site.kind), []).append(site)
+            by_id.setdefault((chain, channel_of(site.operation), site.kind), []).append(site)
     for repeated in by_id.values():
         repeated.sort(key=lambda site: execution_order(graph, site.instr))
         begins = [0, *(at for at, site in enumerate(repeated) if at and _begins(site))]
@@ -292,17 +296,19 @@ def windowed_wire(windowed: Windowed, trip_count: int | None) -> tuple[int | Non
 
     The two differ where a branch skips permutes; both are None without a trip count.
     """
-    def sent(sites: Iterable[Site]) -> int | None:
-        operations = [site.operation for site in sites]
-        sizes = [
-            wire_bytes("collective-permute", operand_bytes(operation), groups_of(operation))
-            for operation in operations
-        ]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if len(known) == len(sizes) else None
-
-    inside, outside = sent(windowed.inside), sent(windowed.peeled)
+    inside, outside = _sent(windowed.inside), _sent(windowed.peeled)
     if trip_count is None or inside is None or outside is None:
         return None, None
     total = trip_count * inside + outside
     return (None if windowed.conditional else total), total
+
+
+def _sent(permutes: Iterable[Site]) -> int | None:
+    """Bytes that one device sends in all of these, each run once."""
+    operations = [site.operation for site in permutes]
+    sizes = [
+        wire_bytes("collective-permute", operand_bytes(operation), groups_of(operation))
+        for operation in operations
+    ]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None

@@ -141,9 +141,7 @@ def earlier_gathers(analysis: ModuleAnalysis, gathers: Sequence[Logical]) -> dic
     not in one iteration.
     """
     graph = analysis.graph
-    order = sorted(
-        range(len(gathers)), key=lambda at: execution_order(graph, gathers[at].instr)
-    )
+    order = sorted(range(len(gathers)), key=lambda at: execution_order(graph, gathers[at].instr))
     seen: dict[object, list[tuple[_Gathered, Loop | None, Instruction]]] = {}
     found: dict[int, Instruction] = {}
     for at in order:

@@ -193,9 +193,7 @@ class _Ring:
         site = self.by_operation.get(value.instr)
         if site is None and value.instr.opcode == "conditional":
             for branch in value.instr.called:
-                inner = trace(
-                    self.graph, Value(branch.root, value.path, (*value.via, value.instr))
-                )
+                inner = trace(self.graph, Value(branch.root, value.path, (*value.via, value.instr)))
                 site = site or self.by_operation.get(inner.instr)
         return site
 

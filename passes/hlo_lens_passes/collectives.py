@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hlo_lens.analysis.collectives import KINDS, attribute, configured, frontend_attributes
+from hlo_lens.analysis.collectives import KINDS, channel_of, configured, frontend_attributes
 from hlo_lens.analysis.dataflow import consumers
 from hlo_lens.analysis.schedule import Between, find_done, schedules, synchronous
 from hlo_lens.facts import COMMON, Column, Member, PassResult, Table, common
@@ -259,7 +259,7 @@ class _Described:
             "groups": logical.groups.count,
             "uneven_groups": logical.groups.uneven,
             "axes": None if axes is None else list(axes),
-            "channel_id": _channel(operation),
+            "channel_id": channel_of(operation),
             "core": _core(logical),
             "spmd_generated": _spmd_generated((logical.start or logical.instr, operation)),
         }
@@ -300,8 +300,7 @@ class _Described:
     def _between(self, logical: Logical) -> Between | None:
         if logical.windowed is not None:
             inside = [
-                self._pair(site.instr, find_done(site.instr)[0])
-                for site in logical.windowed.inside
+                self._pair(site.instr, find_done(site.instr)[0]) for site in logical.windowed.inside
             ]
             known = [between for between in inside if between is not None]
             return min(known, key=lambda between: between.compute) if known else None
@@ -358,11 +357,6 @@ def _shape_text(logical: Logical) -> str | None:
         f"{leaf.dtype}[{','.join('?' if size is None else str(size) for size in leaf.dimensions)}]"
         for leaf in leaves
     )
-
-
-def _channel(operation: Instruction) -> int | None:
-    text = attribute(operation, "channel_id")
-    return int(text) if text is not None and text.isdigit() else None
 
 
 def _core(logical: Logical) -> str | None:

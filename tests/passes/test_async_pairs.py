@@ -331,9 +331,7 @@ def test_case_07_which_pairs_hide_behind_compute() -> None:
 def test_case_27_a_reload_from_host_memory() -> None:
     question = """select name, wraps, from_memory_space, to_memory_space, compute_between, bytes
         from async_pairs"""
-    assert case("27", question) == [
-        ("dynamic-slice-start.1", "dynamic-slice", 5, 0, 1, 1024)
-    ]
+    assert case("27", question) == [("dynamic-slice-start.1", "dynamic-slice", 5, 0, 1, 1024)]
 
 
 @shared.needs_shared

@@ -204,6 +204,35 @@ def test_a_shared_computation_is_one_row_run_by_every_caller() -> None:
     assert ask(text, "select static_ops, executions from collectives") == [(1, 2)]
 
 
+def test_a_loop_in_a_wrapper_runs_its_collective_in_every_iteration() -> None:
+    carry = "(s32[], f32[8])"
+    text = module(
+        f"""  z = s32[] constant(0)
+  p = f32[8] parameter(0)
+  t = {carry} tuple(z, p)
+  s = (({carry}), {carry}) async-start(t), calls=wrapped
+  ROOT d = {carry} async-done(s)""",
+        ADD,
+        f"""body {{
+  s = {carry} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[8] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  r = f32[8] all-reduce(x), replica_groups={{}}, to_apply=add
+  ROOT t = {carry} tuple(j, r)
+}}""",
+        CONDITION.format(carry=carry),
+        f"""wrapped {{
+  q = {carry} parameter(0)
+  ROOT l = {carry} while(q), condition=cond, body=body,
+      backend_config={{"known_trip_count":{{"n":"4"}}}}
+}}""",
+    )
+    question = "select name, form, executions, loop is not null from collectives"
+    assert ask(text, question) == [("r", "sync", 4, 1)]
+
+
 def test_a_branch_may_run() -> None:
     text = module(
         """  i = pred[] parameter(0)
@@ -366,9 +395,7 @@ def test_a_mesh_in_the_header_names_the_axes(operation: str, axes: str | None) -
         ),
     ],
 )
-def test_wire_bytes_of_a_ring_from_the_operand(
-    operation: str, wire: int | None, most: int
-) -> None:
+def test_wire_bytes_of_a_ring_from_the_operand(operation: str, wire: int | None, most: int) -> None:
     operation = operation.replace("{four}", "replica_groups={{0,1,2,3}}")
     text = module(
         f"  p = f32[4] parameter(0)\n  i = s32[4] parameter(1)\n  ROOT r = {operation}",
@@ -631,9 +658,12 @@ def test_two_accumulators_that_meet_behind_the_loop_are_one_value() -> None:
     )
     assert ask(met, question) == [("reduce-scatter", 64, 16)]
     assert ask(met, "select static_ops, wire_bytes from collectives") == [(3, 4 * 2 * 16 + 16)]
-    apart = met.replace("  ROOT r = f32[2,2] add(r0, r2)", """  n0 = f32[2,2] negate(r0)
+    apart = met.replace(
+        "  ROOT r = f32[2,2] add(r0, r2)",
+        """  n0 = f32[2,2] negate(r0)
   n2 = f32[2,2] negate(r2)
-  ROOT r = (f32[2,2], f32[2,2]) tuple(n0, n2)""")
+  ROOT r = (f32[2,2], f32[2,2]) tuple(n0, n2)""",
+    )
     assert ask(apart, question) == [("reduce-scatter", 128, 32)]
 
 
