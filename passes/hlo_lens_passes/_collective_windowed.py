@@ -158,15 +158,20 @@ class _Ring:
         return tuple(shape for _, shape in found)
 
     def _takers(self, element: int) -> set[Instruction]:
-        """What computes with a carry element behind the loop, also behind a peeled permute."""
+        """What computes with a carry element behind the loop, also behind what only moves it: a
+        peeled permute, and the copy in slices (`slice-start`, ConcatBitcast) of TPU."""
         takers: set[Instruction] = set()
+        seen: set[Instruction] = set()
         waiting: list[tuple[Instruction, tuple[int, ...]]] = [(self.loop, (element,))]
         for instr, path in waiting:  # grows while it is walked
             for user in consumers(self.graph, instr, path, enter=False):
-                if user.opcode in _PERMUTES and user not in takers:
-                    waiting.append((find_done(user)[0] or user, ()))
-                takers.add(user)
-        return {taker for taker in takers if taker.opcode not in _PERMUTES}
+                moves = user.opcode in _PERMUTES or user.opcode == "slice-start"
+                if not moves and user.custom_call_target != "ConcatBitcast":
+                    takers.add(user)
+                elif user not in seen:
+                    seen.add(user)
+                    waiting.append(((find_done(user)[0] if moves else None) or user, ()))
+        return takers
 
     def _kind_by_name(self) -> str | None:
         return next((kind for name, kind in _NAMES.items() if name in self.body.name), None)
