@@ -28,6 +28,7 @@ _CALLING = re.compile(
     re.A,
 )
 _NAMES = re.compile(r"%?([\w.-]+)", re.A)
+_INDEX = re.compile(r", index=(\d+)(?=,|\Z)")
 _OP_NAME = re.compile(r', metadata=\{(?:op_type="[^"\\]*",? *)?op_name="([^"\\]*)"')
 
 
@@ -291,7 +292,10 @@ class Instruction:
     @property
     def tuple_index(self) -> int | None:
         """`index` of a get-tuple-element, or None for every other opcode."""
-        return self.int_attribute("index") if self.opcode == "get-tuple-element" else None
+        if self.opcode != "get-tuple-element":
+            return None
+        printed = _INDEX.match(self.tail)
+        return int(printed[1]) if printed is not None else self.int_attribute("index")
 
     @property
     def literal(self) -> Literal | None:

@@ -62,7 +62,7 @@ def _parse(text: str, filename: str | None, fast: bool) -> Module:
     module = Module(text, name, header, text[frames_start:pos].strip(), filename=filename)
     computations: list[Computation] = []
     if fast and has_header:
-        pos = _fast_computations(module, skip_space(text, pos), interned, computations)
+        pos = _fast_computations(module, scanner, skip_space(text, pos), computations)
     scanner.first_computation = len(computations)
     _scan_rest(scanner, pos, has_header or bool(computations))
     computations += [_as_computation(module, scanned) for scanned in scanner.computations]
@@ -90,7 +90,7 @@ def _scan_rest(scanner: Scanner, pos: int, has_header: bool) -> None:
 
 
 def _fast_computations(
-    module: Module, pos: int, interned: dict[str, str], computations: list[Computation]
+    module: Module, scanner: Scanner, pos: int, computations: list[Computation]
 ) -> int:
     """Read computations while they are in printed form; the offset of the first that is not."""
     text = module.text
@@ -98,7 +98,7 @@ def _fast_computations(
     alone_until = pos
     while pos < len(text):
         end = _behind_close(text, pos if pos < alone_until else pos + CHUNK)
-        chunk = read_chunk(text, pos, end, line, interned)
+        chunk = read_chunk(text, pos, end, line, scanner.interned)
         if chunk is None and pos >= alone_until:
             # Some computation of the chunk is in another form: take them one by one.
             alone_until = end
@@ -106,14 +106,18 @@ def _fast_computations(
         if chunk is not None:
             computations += _of_chunk(module, chunk)
             line = chunk.lines[-1]
-        else:
-            computation, end = _scanned_alone(module, pos, interned, len(computations))
-            if computation is None:
-                break
-            computations.append(computation)
-            line += text.count("\n", pos, end)
-        pos = skip_space(text, end)
-        line += text.count("\n", end, pos)
+            pos = skip_space(text, end)
+            line += text.count("\n", end, pos)
+            continue
+        scanned = _scanned_alone(scanner, pos, len(computations))
+        if scanned is None:
+            break
+        computations.append(_as_computation(module, scanned[0]))
+        behind = skip_space(text, scanned[1])
+        line += text.count("\n", pos, behind)
+        pos = behind
+        if behind < end:
+            break  # no line of its own closes it: this text is not in printed form at all
     return pos
 
 
@@ -131,15 +135,16 @@ def _behind_close(text: str, pos: int) -> int:
     return len(text) if close is None else close.end()
 
 
-def _scanned_alone(
-    module: Module, pos: int, interned: dict[str, str], first: int
-) -> tuple[Computation | None, int]:
+def _scanned_alone(scanner: Scanner, pos: int, first: int) -> tuple[ScannedComputation, int] | None:
     """One computation by the full scanner; None where it brings inline ones or repairs."""
-    scanner = Scanner(module.text, interned, filename=module.filename, first_computation=first)
+    scanner.first_computation = first
     behind = scanner.computation(pos)
-    if len(scanner.computations) != 1 or scanner.repairs:
-        return None, behind
-    return _as_computation(module, scanner.computations[0]), behind
+    scanned = scanner.computations.pop() if scanner.computations else None
+    if scanned is None or scanner.computations or scanner.repairs:
+        scanner.computations.clear()
+        scanner.repairs.clear()
+        return None
+    return scanned, behind
 
 
 def _as_computation(module: Module, scanned: ScannedComputation) -> Computation:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
@@ -62,17 +62,12 @@ class _Builder:
     implied: list[Implied] = field(default_factory=list)
     implied_at: dict[tuple[int, int], int] = field(default_factory=dict)
     inline: dict[tuple[int, str], tuple[int, ...]] = field(default_factory=dict)
+    suffixes: dict[str, int] = field(default_factory=dict)
     root: int | None = None
 
     def unique(self, name: str) -> str:
         """`name`, or `name.1`, … where it is taken."""
-        taken = self.index
-        if name not in taken:
-            return name
-        suffix = 1
-        while f"{name}.{suffix}" in taken:
-            suffix += 1
-        return f"{name}.{suffix}"
+        return _unique(name, self.index, self.suffixes)
 
     def rows(self, line_at: Callable[[int], int]) -> Rows:
         return Rows(
@@ -100,6 +95,8 @@ class Scanner:
         # Number of computations in front of those scanned here (read by the fast path).
         self.first_computation = first_computation
         self._breaks: list[int] | None = None
+        self._names: set[str] = set()
+        self._suffixes: dict[str, int] = {}
         self._depth = 0
 
     def _line_at(self, offset: int) -> int:
@@ -199,6 +196,7 @@ class Scanner:
     def _add(
         self, name: str, builder: _Builder, is_entry: bool, thread: str | None, start: int
     ) -> int:
+        self._names.add(name)
         self.computations.append(
             ScannedComputation(
                 name, builder.rows(self._line_at), is_entry, thread, self._line_at(start)
@@ -415,11 +413,7 @@ class Scanner:
         if not builder.names:
             raise self.error(pos + 1, "an instruction", found="an empty computation")
         # XLA calls every inline computation `_`; a number keeps the names apart.
-        taken = {computation.name for computation in self.computations}
-        name, suffix = "_", 0
-        while name in taken:
-            suffix += 1
-            name = f"_.{suffix}"
+        name = _unique("_", self._names, self._suffixes)
         return self._add(name, builder, False, None, pos), end
 
     def _deeper(self, pos: int) -> None:
@@ -566,6 +560,15 @@ class Scanner:
             builder.names[-1], builder.rows(self._line_at), True, None, self._line_at(start)
         )
         return end
+
+
+def _unique(name: str, taken: Container[str], suffixes: dict[str, int]) -> str:
+    """`name`, or `name.1`, `name.2`, …; `suffixes` remembers the last number of each."""
+    candidate = name
+    while candidate in taken:
+        suffixes[name] = suffixes.get(name, 0) + 1
+        candidate = f"{name}.{suffixes[name]}"
+    return candidate
 
 
 def element_text(shape: str, index: int) -> str:
