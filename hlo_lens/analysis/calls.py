@@ -188,7 +188,6 @@ def _called(
         attribute: tuple(callee for name in names if (callee := computations.get(name)) is not None)
         for attribute, names in called_names(computation.tails[index]).items()
     }
-    for (at, attribute), indices in (computation.rows.inline or {}).items():
-        if at == index:
-            found[attribute] = tuple(computations[i] for i in indices)
+    for attribute, indices in computation.rows.inline.get(index, {}).items():
+        found[attribute] = tuple(computations[i] for i in indices)
     return found

@@ -38,7 +38,8 @@ def expanded(module: Module) -> tuple[tuple[Row, ...], ...]:
     inline = {
         callee: None
         for computation in module.computations
-        for group in (computation.rows.inline or {}).values()
+        for groups in computation.rows.inline.values()
+        for group in groups.values()
         for callee in group
     }
     for computation in module.computations:
@@ -79,9 +80,8 @@ def _implied_callees(computation: Computation, index: int) -> Iterator[Computati
     if written is not None and written[1] == "start":
         yield from Instruction(computation, index).called
         return
-    for (at, _), callees in (computation.rows.inline or {}).items():
-        if at == index:
-            yield from (computation.module.computations[i] for i in callees)
+    for callees in computation.rows.inline.get(index, {}).values():
+        yield from (computation.module.computations[i] for i in callees)
 
 
 def _place_implied(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, overload
@@ -62,7 +62,8 @@ class Rows:
     root: int
     implied: list[Implied]
     lines: Sequence[int] = ()
-    inline: Mapping[tuple[int, str], tuple[int, ...]] | None = None
+    # By instruction and attribute, the positions in the module of computations written in place.
+    inline: Mapping[int, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     _index: dict[str, int] | None = None
 
     @property
@@ -490,10 +491,8 @@ class Computation:
             )
             for attribute, names in called_names(self.tail_of(index)).items()
         }
-        if self.rows.inline:
-            for (at, attribute), indices in self.rows.inline.items():
-                if at == index:
-                    found[attribute] = tuple(computations[i] for i in indices)
+        for attribute, indices in self.rows.inline.get(index, {}).items():
+            found[attribute] = tuple(computations[i] for i in indices)
         return {attribute: callees for attribute, callees in found.items() if callees}
 
 
@@ -517,11 +516,7 @@ def _implied_computation(start: Instruction, operation: str) -> Computation:
     Operands that updates bind later are parameters behind OP, as XLA adds them.
     """
     owner = start.computation
-    inline = {
-        attribute: callees
-        for (index, attribute), callees in (owner.rows.inline or {}).items()
-        if index == start.index
-    }
+    inline = owner.rows.inline.get(start.index, {})
     bound, late = start.operands, _late_operands(start)
     if operation in ("call", "fusion"):  # others apply theirs to elements
         late += _unbound_parameters(start, inline)[len(bound) + len(late) :]
@@ -543,7 +538,7 @@ def _implied_computation(start: Instruction, operation: str) -> Computation:
         bounds=[0] * (at + 1) + [len(operands)] * (len(late) + 1),
         root=at,
         implied=[],
-        inline={(at, attribute): callees for attribute, callees in inline.items()},
+        inline={at: inline},
     )
     name = f"{start.name}.wrapped"
     return Computation(
@@ -767,7 +762,7 @@ class Module:
                 if "=" not in tail:
                     continue
                 for attribute, names in called_names(tail).items():
-                    if computation.rows.inline and (index, attribute) in computation.rows.inline:
+                    if attribute in computation.rows.inline.get(index, {}):
                         continue
                     for name in names:
                         if name in seen or self.computations.get(name) is not None:

@@ -71,11 +71,7 @@ def _operand(operand: Instruction) -> str:
 def _tail(computation: Computation, instruction: Instruction) -> str:
     """The attributes; inline computations by their names, comments and line breaks dropped."""
     tail = instruction.tail
-    inline = {
-        key: callees
-        for (at, key), callees in (computation.rows.inline or {}).items()
-        if at == instruction.index
-    }
+    inline = computation.rows.inline.get(instruction.index, {})
     if not inline and _BREAK_OR_COMMENT.search(tail) is None:
         return tail
     parts = []

@@ -61,7 +61,7 @@ class _Builder:
     index: dict[str, int] = field(default_factory=dict)
     implied: list[Implied] = field(default_factory=list)
     implied_at: dict[tuple[int, int], int] = field(default_factory=dict)
-    inline: dict[tuple[int, str], tuple[int, ...]] = field(default_factory=dict)
+    inline: dict[int, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     suffixes: dict[str, int] = field(default_factory=dict)
     root: int | None = None
 
@@ -75,7 +75,7 @@ class _Builder:
             tails=self.tails, operands=tuple(chain.from_iterable(self.operands)),
             bounds=list(accumulate(map(len, self.operands), initial=0)),
             root=len(self.names) - 1 if self.root is None else self.root,
-            implied=self.implied, inline=self.inline or None,
+            implied=self.implied, inline=self.inline,
             lines=[line_at(start) for start in self.starts],
         )
 
@@ -322,8 +322,8 @@ class Scanner:
             operands = self._operands(pos + 1, closing - 1, builder)
         tail, inline, pos = self.attributes(closing)
         self._append(builder, name, opcode, shape, argument, tail, operands, start)
-        for attribute, computations in inline.items():
-            builder.inline[len(builder.names) - 1, attribute] = computations
+        if inline:
+            builder.inline[len(builder.names) - 1] = inline
         return pos
 
     def _append(
