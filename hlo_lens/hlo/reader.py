@@ -141,8 +141,7 @@ def _scanned_alone(scanner: Scanner, pos: int, first: int) -> tuple[ScannedCompu
     behind = scanner.computation(pos)
     scanned = scanner.computations.pop() if scanner.computations else None
     if scanned is None or scanner.computations or scanner.repairs:
-        scanner.computations.clear()
-        scanner.repairs.clear()
+        scanner.forget()
         return None
     return scanned, behind
 

@@ -99,6 +99,13 @@ class Scanner:
         self._suffixes: dict[str, int] = {}
         self._depth = 0
 
+    def forget(self) -> None:
+        """Drop what was scanned so far."""
+        self.computations.clear()
+        self.repairs.clear()
+        self._names.clear()
+        self._suffixes.clear()
+
     def _line_at(self, offset: int) -> int:
         if self._breaks is None:
             self._breaks = [match.end() for match in re.finditer("\n", self.text)]
