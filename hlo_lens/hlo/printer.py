@@ -74,8 +74,12 @@ def _tail(computation: Computation, instruction: Instruction) -> str:
     inline = computation.rows.inline.get(instruction.index, {})
     if not inline and _BREAK_OR_COMMENT.search(tail) is None:
         return tail
+    try:
+        attributes = attrs.split_attributes(tail)
+    except ValueError:  # a broken value, which was read because nobody asked for it
+        return tail
     parts = []
-    for key, value in attrs.split_attributes(tail).items():
+    for key, value in attributes.items():
         names = [f"%{computation.module.computations[i].name}" for i in inline.get(key, ())]
         if names:
             value = f"{{{', '.join(names)}}}" if key.endswith("computations") else names[0]
