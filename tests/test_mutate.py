@@ -11,7 +11,7 @@ import pytest
 from hlo_lens.hlo import Module, parse
 from tests.draft import Draft
 from tests.hlo.module_generator import module_text
-from tests.hlo.reference_parser import needs_jax, reference_answers
+from tests.hlo.reference_parser import needs_jax, reference_answers, too_new
 from tests.mutate import HARMFUL, HARMLESS, check_table, harmful, harmless
 from tests.shared import needs_shared, texts
 
@@ -265,9 +265,18 @@ def test_check_table_finds_an_answer_that_says_nothing() -> None:
         check_table(TEXT, lambda text: "constant")
 
 
+def _without_elements(text: str) -> str:
+    """`text` with get-tuple-element for its two `#`, for a reference that is older than them."""
+    gte = "  at = s32[] get-tuple-element(state), index=0\n  ROOT go"
+    text = text.replace("  ROOT go", gte).replace("state#0", "at")
+    gte = "  looped = f32[8,8] get-tuple-element(loop), index=1\n  ROOT out"
+    return text.replace("  ROOT out", gte).replace("loop#1", "looped")
+
+
 @needs_jax
 def test_rewrites_are_hlo_to_the_reference() -> None:
-    rewritten = [*harmless(TEXT), *harmful(TEXT)]
+    source = _without_elements(TEXT) if too_new(TEXT) else TEXT
+    rewritten = [each for each in (*harmless(source), *harmful(source)) if not too_new(each[1])]
     answers = reference_answers([text for _, text in rewritten])
     refused = {
         name: answer.error

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hlo_lens.hlo import HloParseError, parse
 from tests.hlo.features import FEATURES
 from tests.hlo.module_generator import module_text
-from tests.hlo.reference_parser import needs_jax, reference_answers
+from tests.hlo.reference_parser import needs_jax, reference_answers, too_new
 from tests.shared import texts
 
 pytestmark = needs_jax
@@ -54,11 +54,14 @@ def test_which_feature_texts_the_reference_takes() -> None:
     taken = [
         name for name, answer in zip(FEATURES, answers, strict=True) if answer.structure is not None
     ]
-    assert taken == [name for name, feature in FEATURES.items() if feature.xla]
+    assert taken == [
+        name for name, feature in FEATURES.items() if feature.xla and not too_new(feature.text)
+    ]
 
 
 def test_random_modules() -> None:
-    sources = {str(seed): module_text(random.Random(seed)) for seed in range(300)}
+    drawn = {str(seed): module_text(random.Random(seed)) for seed in range(300)}
+    sources = {seed: text for seed, text in drawn.items() if not too_new(text)}
     assert all(answer.structure for answer in reference_answers(list(sources.values())))
     assert differences(sources) == {}
 
