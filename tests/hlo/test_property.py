@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from contextlib import suppress
 
 import pytest
@@ -171,3 +172,34 @@ def test_deep_and_long_repetition_ends(part: str, around: str) -> None:
     """No recursion error, and no time that grows with the square of the length."""
     read_or_refuse(around + part * 3000)
     read_or_refuse(around + part * 3000 + "}" * 3000)
+
+
+def seconds(text: str, *, fast: bool) -> float:
+    """The best of three."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        parse(text, fast=fast).expanded()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  %a.{} = f32[4]{{0}} negate(%p), metadata={{op_name=\"x\"}}\n",
+        "  a.{} = f32[4] add(negate(p), p#0)\n",
+        "  a.{} = f32[4] map(p), to_apply={{ x = f32[] parameter(0) y = f32[] negate(x) }}\n",
+        "  a.{} = ((f32[4]), f32[4]) slice-start(p), slice={{[0:4]}}\n",
+        "  ROOT %r = f32[] copy(p)\n}}\n%c{} {{\n  p = f32[] parameter(0)\n",
+    ],
+)  # fmt: skip
+def test_time_grows_with_the_length(line: str, fast: bool) -> None:
+    """Eight times the text takes less than forty times the time; a square would take 64."""
+
+    def text(lines: int) -> str:
+        middle = "".join(line.format(number) for number in range(lines))
+        return f"HloModule m\n\nENTRY %e {{\n  p = f32[4] parameter(0)\n{middle}}}\n"
+
+    assert seconds(text(4000), fast=fast) < 40 * seconds(text(500), fast=fast)
