@@ -12,6 +12,7 @@ from hlo_lens.facts.runner import (
     discover_passes,
     register,
 )
+from hlo_lens.facts.summary import Cell, Lane, LaneName, Measure, Summary
 
 SCHEMA_VERSION = 1
 """Raised when a table or column changes its meaning or goes; not when one is added."""
@@ -22,15 +23,20 @@ __all__ = [
     "FINDINGS",
     "MEMBERS",
     "SCHEMA_VERSION",
+    "Cell",
     "Column",
     "Facts",
     "Finding",
+    "Lane",
+    "LaneName",
+    "Measure",
     "Member",
     "Pass",
     "PassResult",
     "Registry",
     "Row",
     "Rule",
+    "Summary",
     "Table",
     "UnknownTableError",
     "common",

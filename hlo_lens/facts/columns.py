@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from hlo_lens.facts.summary import Summary
+
 ColumnType = Literal[
     "ref", "refs", "int", "float", "bytes", "flops", "bool", "enum", "text", "json"
 ]
@@ -64,13 +66,15 @@ class Column:
 class Table:
     """A table: its name, what a row is, and its columns, `id` and `module` among them.
 
-    `(module, id)` is the key of every table. Raises `ValueError` where a column name repeats or
-    the key columns are missing.
+    `(module, id)` is the key of every table. `summary` says how views present it; a table without
+    one is shown when it is asked for by name. Raises `ValueError` where a column name repeats, the
+    key columns are missing, or the summary names a column that is not there or does not fit.
     """
 
     name: str
     row: str
     columns: tuple[Column, ...]
+    summary: Summary | None = None
 
     def __post_init__(self) -> None:
         _check_name("table", self.name)
@@ -81,6 +85,20 @@ class Table:
         for key in ("id", "module"):
             if key not in names:
                 raise ValueError(f"table {self.name}: column {key} is missing")
+        if self.summary is not None:
+            self._check_summary(self.summary)
+
+    def _check_summary(self, summary: Summary) -> None:
+        for name in summary.columns():
+            if name not in self.names:
+                raise ValueError(f"table {self.name}: its summary shows no column {name}")
+        lane = summary.lane
+        measures = [*summary.measures, *([lane.total] if lane and lane.total else [])]
+        for measure in measures:
+            for name in filter(None, (measure.column, measure.at_most)):
+                type = self.column(name).type
+                if type not in (("bool",) if measure.how == "true" else ("int", "bytes", "flops")):
+                    raise ValueError(f"table {self.name}: {measure.how} of {name}, a {type}")
 
     @property
     def names(self) -> tuple[str, ...]:

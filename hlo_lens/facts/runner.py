@@ -211,8 +211,12 @@ class Facts:
 
     def run_all(self) -> None:
         """Run every pass that has not run; `LookupError` inside a pass."""
+        self.run(self.registry.passes)
+
+    def run(self, passes: Iterable[Pass]) -> None:
+        """Run those of the registry's passes that have not run; `LookupError` inside a pass."""
         self._check_required("findings")
-        for one in self.registry.passes:
+        for one in passes:
             self._compute(one)
 
     def _check_required(self, name: str) -> None:
