@@ -1,0 +1,153 @@
+"""Lines of styled text for a terminal or a file: aligned columns that fit a width, nothing cut."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+GAP = 2  # blanks between columns; one where it is narrow
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a line, in a style as rich names it."""
+
+    text: str
+    style: str = ""
+
+
+Line = tuple[Span, ...]
+
+
+def line(*pieces: str | Span) -> Line:
+    """A line of these pieces."""
+    return tuple(piece if isinstance(piece, Span) else Span(piece) for piece in pieces)
+
+
+def plain(lines: Iterable[Line]) -> str:
+    """The lines as text without styles, each ended by LF and without trailing blanks."""
+    return "".join("".join(span.text for span in each).rstrip() + "\n" for each in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a grid: what heads it, and whether its cells stand to the right.
+
+    Cells of a column that is `rigid`, or stands to the right, are never folded.
+    """
+
+    heading: str
+    right: bool = False
+    style: str = ""
+    rigid: bool = False
+
+
+def grid(
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    *,
+    width: int | None = None,
+    indent: int = 2,
+    footer: Sequence[str] | None = None,
+    marks: Sequence[str] = (),
+) -> Iterator[Line]:
+    """The rows in aligned columns under their headings; `footer` under a rule.
+
+    `marks` are styles of the first cell of each row.
+
+    Where `width` is given and they are wider, headings are folded, then columns moved together,
+    then cells folded at blanks, the widest first. A word that is still too wide runs over: nothing
+    is cut, and numbers are not folded.
+    """
+    headings = [column.heading for column in columns]
+    body = list(rows)
+    all_rows = body if footer is None else [*body, footer]
+    widths, gap = _fitted(columns, all_rows, None if width is None else width - indent)
+    bold = ["bold"] * len(columns)
+    if any(headings):
+        yield from _folded(headings, columns, widths, indent, gap, bold)
+    for row, mark in zip_longest(body, marks, fillvalue=""):
+        styles = [column.style for column in columns]
+        styles[0] = mark or styles[0]
+        yield from _folded(row, columns, widths, indent, gap, styles)
+    if footer is not None:
+        rule = "─" * (sum(widths) + gap * (len(widths) - 1))
+        yield line(" " * indent, Span(rule, "dim"))
+        yield from _folded(footer, columns, widths, indent, gap, bold)
+
+
+def _fitted(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], most: int | None
+) -> tuple[list[int], int]:
+    """The width of each column and the gap between them; at most `most` together, if they can."""
+    cells = [[row[at] for row in rows] for at in range(len(columns))]
+    words = [_longest(column.heading.split()) for column in columns]
+    widest = [_longest(column) for column in cells]
+    widths = [max(len(column.heading), wide) for column, wide in zip(columns, widest, strict=True)]
+    if most is None:
+        return widths, GAP
+    narrowest = [
+        wide
+        if column.right or column.rigid
+        else _longest(word for cell in of_column for word in cell.split())
+        for column, of_column, wide in zip(columns, cells, widest, strict=True)
+    ]
+    gaps = len(columns) - 1
+    _narrow(widths, list(map(max, widest, words)), most - GAP * gaps)
+    if sum(widths) + GAP * gaps <= most:
+        return widths, GAP
+    _narrow(widths, list(map(max, narrowest, words)), most - gaps)
+    return widths, 1
+
+
+def _narrow(widths: list[int], least: Sequence[int], most: int) -> None:
+    """Make columns narrower, the widest first, until they take `most` together or can no more."""
+    while sum(widths) > most:
+        foldable = [at for at in range(len(widths)) if widths[at] > least[at]]
+        if not foldable:
+            return
+        widths[max(foldable, key=widths.__getitem__)] -= 1
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max(map(len, texts), default=0)
+
+
+def _folded(
+    row: Sequence[str],
+    columns: Sequence[Column],
+    widths: Sequence[int],
+    indent: int,
+    gap: int,
+    styles: Sequence[str],
+) -> Iterator[Line]:
+    """One row as lines: its cells folded to their columns."""
+    cells = [_fold(cell, width) for cell, width in zip(row, widths, strict=True)]
+    for parts in zip_longest(*cells, fillvalue=""):
+        spans = [Span(" " * indent)]
+        for part, column, width, style in zip(parts, columns, widths, styles, strict=True):
+            text = part.rjust(width) if column.right else part.ljust(width)
+            spans += [Span(text, style), Span(" " * gap)]
+        yield tuple(spans)
+
+
+def _fold(cell: str, width: int) -> list[str]:
+    if len(cell) <= width:
+        return [cell]
+    return textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def folded(text: str, width: int | None, *, indent: str = "", hanging: str = "") -> list[str]:
+    """A sentence on lines of `width`; those behind the first begin with `hanging`."""
+    if width is None:
+        return [indent + text]
+    return textwrap.wrap(
+        text,
+        max(width, len(hanging) + 20),
+        initial_indent=indent,
+        subsequent_indent=hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [indent]
