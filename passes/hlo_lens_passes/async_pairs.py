@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.collectives import KINDS, attribute, shape_of
 from hlo_lens.analysis.schedule import Schedules, find_done, schedules, synchronous
-from hlo_lens.facts import COMMON, Column, Finding, Member, PassResult, Rule, Table, common
+from hlo_lens.facts import (
+    COMMON,
+    Cell,
+    Column,
+    Finding,
+    Measure,
+    Member,
+    PassResult,
+    Rule,
+    Summary,
+    Table,
+    common,
+)
 from hlo_lens.hlo import Computation, Instruction, Module, Shape
 
 if TYPE_CHECKING:
@@ -89,6 +101,24 @@ TABLE = Table(
         Column(
             "thread", "text", "structural", "async_execution_thread of the start, where it has one"
         ),
+    ),
+    summary=Summary(
+        "other asynchronous operations",
+        order=50,
+        about="memory: from and to the space S(n) of the layout, 0 the device's default",
+        by=(
+            Cell("loop"),
+            Cell("wraps", "operation"),
+            Cell("S({from_memory_space})→S({to_memory_space})", "memory"),
+        ),
+        measures=(
+            Measure("pairs", "rows"),
+            Measure("runs", "executions"),
+            Measure("overlap", "true", "overlapped"),
+            Measure("bytes once", "once", "bytes"),
+            Measure("bytes per step", "per_step", "bytes"),
+        ),
+        skip=(("collective", KINDS),),
     ),
 )
 

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Final
 from hlo_lens.analysis.collectives import KINDS, channel_of, configured, frontend_attributes
 from hlo_lens.analysis.dataflow import consumers
 from hlo_lens.analysis.schedule import Between, find_done, schedules, synchronous
-from hlo_lens.facts import COMMON, Column, Member, PassResult, Table, common
+from hlo_lens.facts import (
+    COMMON,
+    Cell,
+    Column,
+    Lane,
+    Measure,
+    Member,
+    PassResult,
+    Summary,
+    Table,
+    common,
+)
 from hlo_lens.hlo import Instruction, Module
 from hlo_lens_passes._collective_axes import axes_of, header_meshes
 from hlo_lens_passes._collective_logical import (
@@ -186,6 +197,43 @@ TABLE = Table(
         ),
         Column("start", "ref", "volatile", "the start, where it is asynchronous"),
         Column("done", "ref", "volatile", "the done, where it is asynchronous and in sight"),
+    ),
+    summary=Summary(
+        "collectives",
+        order=20,
+        about="what one device sends, in a ring",
+        none="no collectives",
+        by=(
+            Cell("loop"),
+            Cell("phase"),
+            Cell("logical_kind", "operation"),
+            Cell("form", "written as"),
+            Cell("dtype"),
+        ),
+        measures=(
+            Measure("count", "rows"),
+            Measure("runs", "executions"),
+            Measure("overlap", "true", "overlapped"),
+            Measure("sent once", "once", "wire_bytes", "wire_bytes_max"),
+            Measure("sent per step", "per_step", "wire_bytes", "wire_bytes_max"),
+        ),
+        lane=Lane(
+            "communication",
+            line=(
+                Cell("logical_kind"),
+                Cell("form"),
+                Cell("operand_shape"),
+                Cell("is_sync", words=("synchronous", "")),
+                Cell("overlapped", words=("overlapped", "exposed")),
+            ),
+            details=(
+                Cell("groups {groups}×{group_size}"),
+                Cell("axes"),
+                Cell("channel {channel_id}"),
+                Cell("core"),
+            ),
+            total=Measure("sends", "per_step", "wire_bytes", "wire_bytes_max"),
+        ),
     ),
 )
 

@@ -12,7 +12,20 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.collectives import shape_of
-from hlo_lens.facts import COMMON, Column, Finding, Member, PassResult, Rule, Table, common
+from hlo_lens.facts import (
+    COMMON,
+    Cell,
+    Column,
+    Finding,
+    Lane,
+    Measure,
+    Member,
+    PassResult,
+    Rule,
+    Summary,
+    Table,
+    common,
+)
 from hlo_lens.hlo import Instruction, Shape
 from hlo_lens.hlo.config import BackendConfig
 from hlo_lens.hlo.metadata import parse_metadata
@@ -90,6 +103,40 @@ TABLE = Table(
             "json",
             "structural",
             "backend_config; a text longer than 256 characters is its size and hash instead",
+        ),
+    ),
+    summary=Summary(
+        "custom calls",
+        order=40,
+        none="no custom calls",
+        by=(
+            Cell("family"),
+            Cell("op"),
+            Cell("target"),
+            Cell("kernel"),
+            Cell("phase"),
+            Cell("loop"),
+        ),
+        measures=(
+            Measure("calls", "rows"),
+            Measure("runs", "executions"),
+            Measure("workspace", "each", "workspace_bytes"),
+        ),
+        lane=Lane(
+            "compute",
+            line=(Cell("op"), Cell("family"), Cell("{kernel}"), Cell("target")),
+            details=(Cell("operand_layouts"), Cell("result_layouts")),
+            skip=(
+                ("family", ("buffer", "layout", "sharding")),
+                (
+                    "op",
+                    (
+                        "annotate_placement", "assertion", "barrier", "call_marker", "debug",
+                        "dynamic_shape", "fusion_annotation", "index_annotation", "ordering",
+                        "x64_split",
+                    ),
+                ),
+            ),
         ),
     ),
 )

@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis import origin, stacked
-from hlo_lens.facts import COMMON, Column, Finding, Member, PassResult, Rule, Table, common
+from hlo_lens.facts import (
+    COMMON,
+    Cell,
+    Column,
+    Finding,
+    Measure,
+    Member,
+    PassResult,
+    Rule,
+    Summary,
+    Table,
+    common,
+)
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import Loop, Stacked
@@ -71,6 +83,23 @@ TABLE = Table(
             "json",
             "structural",
             "those elements: [{element, dimension, step, bytes, bytes_per_iteration}, …]",
+        ),
+    ),
+    summary=Summary(
+        "loops",
+        order=10,
+        none="no loops",
+        by=(
+            Cell("instr", "loop"),
+            Cell("phase"),
+            Cell("trips_kind", "trip count"),
+            Cell("origin_op", "made out of"),
+        ),
+        measures=(
+            Measure("loops", "rows"),
+            Measure("runs", "executions"),
+            Measure("carry", "each", "carry_bytes"),
+            Measure("stacked", "each", "stacked_bytes"),
         ),
     ),
 )

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.dataflow import Value, consumers, trace
-from hlo_lens.facts import COMMON, Column, Member, PassResult, Table, common
+from hlo_lens.facts import (
+    COMMON,
+    Cell,
+    Column,
+    Lane,
+    Measure,
+    Member,
+    PassResult,
+    Summary,
+    Table,
+    common,
+)
 from hlo_lens.hlo import Instruction, Shape
 from hlo_lens.hlo.attributes import parse_dim_labels, parse_int, parse_ints, parse_window
 from hlo_lens_passes._calls import OPCODES as CUSTOM_CALLS
@@ -106,6 +117,38 @@ TABLE = Table(
             "the nearest convert that takes its result, as {from, to, via}; NULL for none",
         ),
         Column("dims", "json", "structural", "its dimension numbers, where the text has them"),
+    ),
+    summary=Summary(
+        "matmuls",
+        order=30,
+        about="2·batch·m·n·k FLOP",
+        none="no matmuls",
+        by=(
+            Cell("loop"),
+            Cell("phase"),
+            Cell("form"),
+            Cell("backend"),
+            Cell("{lhs_dtype}×{rhs_dtype}→{out_dtype}", "dtypes"),
+        ),
+        measures=(
+            Measure("matmuls", "rows"),
+            Measure("runs", "executions"),
+            Measure("FLOP once", "once", "flops"),
+            Measure("FLOP per step", "per_step", "flops"),
+        ),
+        lane=Lane(
+            "compute",
+            line=(
+                Cell("form"),
+                Cell("target"),
+                Cell("{lhs_dtype}×{rhs_dtype}→{out_dtype}"),
+                Cell("b{batch} m{m} n{n} k{k}"),
+                Cell("ragged", words=("ragged", "")),
+                Cell("epilogue"),
+            ),
+            details=(Cell("algorithm"), Cell("converts")),
+            total=Measure("computes", "per_step", "flops"),
+        ),
     ),
 )
 

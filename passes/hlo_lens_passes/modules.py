@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.collectives import COLLECTIVE_OPCODES
 from hlo_lens.dumps import AFTER, BEFORE, PARTITIONED
-from hlo_lens.facts import Column, Finding, PassResult, Rule, Table
+from hlo_lens.facts import Cell, Column, Finding, PassResult, Rule, Summary, Table
 from hlo_lens_passes._calls import custom_calls, target_of
 from hlo_lens_passes._catalogue import catalogue
 
@@ -104,6 +104,25 @@ TABLE = Table(
         Column("has_metadata", "bool", "structural", "whether any instruction carries an op_name"),
         Column(
             "metadata_share", "float", "measure", "share of the instructions that carry an op_name"
+        ),
+    ),
+    summary=Summary(
+        "modules",
+        order=0,
+        heads=(
+            Cell("name"),
+            Cell("stage"),
+            Cell("platform"),
+            Cell("is_scheduled", words=("scheduled", "not scheduled")),
+            Cell("truncated", words=("cut off", "")),
+            Cell("partitions {num_partitions}"),
+            Cell("replicas {replica_count}"),
+            Cell("{size_scope} shapes"),
+            Cell("computations {computations:,}"),
+            Cell("instructions {instructions:,}"),
+            Cell("text_bytes"),
+            Cell("{metadata_share:.0%} of the instructions have an op_name"),
+            Cell("has_metadata", words=("", "phases and sources cannot be told")),
         ),
     ),
 )
