@@ -8,6 +8,7 @@ prints through `console()` or `write_json()`, and calls `answer_is_no()` where t
 from __future__ import annotations
 
 import difflib
+import gc
 import json
 import os
 import sys
@@ -215,7 +216,10 @@ def _try_load(file: str, module: str | None, stage: str | None) -> Program | Non
     if file == "-" and sys.stdin is not None and sys.stdin.isatty():
         note("reading HLO text from the terminal; end it with Ctrl-D")
     with bad_input_told():
-        return load(file, module=module, stage=stage)
+        program = load(file, module=module, stage=stage)
+        # It is kept until the end: the garbage collector need not look at it again and again.
+        gc.freeze()
+        return program
     return None
 
 
@@ -296,20 +300,6 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
-
-
-def bytes_text(count: int | None) -> str:
-    """`count` bytes for people: "512 B", "1.5 KiB", "38.1 GiB"; "?" where it is not known."""
-    if count is None:
-        return "?"
-    if abs(count) < 1024:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        value /= 1024
-        if abs(value) < 1000 or unit == "TiB":
-            break
-    return f"{value:.1f} {unit}"
 
 
 def write_json(value: object, file: IO[str] | None = None) -> None:

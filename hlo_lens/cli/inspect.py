@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from hlo_lens.cli.common import (
+    INPUT,
     choice_options,
     console,
     error,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @verb()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=INPUT)
 @choice_options
 @format_option("terminal", "json", "markdown")
 @output_option
@@ -112,13 +113,18 @@ def _write_tables(facts: Facts, names: Sequence[str], output_format: str, stream
     if output_format == "markdown":
         stream.write(tables_as_markdown(facts, tables))
         return
+    from hlo_lens.facts.rows import json_text
     from hlo_lens.facts.sqlite import QueryResult
     from hlo_lens.query import as_table, print_table
+
+    def as_sql(value: object) -> object:
+        return json_text(value) if isinstance(value, tuple) else value
 
     stream.write(f"{facts.program.name}\n")
     for table in tables:
         stream.write(f"\n{table.name}: a row is {table.row}\n")
-        result = QueryResult(table.names, facts.rows(table.name))
+        rows = [tuple(map(as_sql, row)) for row in facts.rows(table.name)]
+        result = QueryResult(table.names, rows)
         if stream.isatty():
             print_table(result, console(stream))
         else:

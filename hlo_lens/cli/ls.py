@@ -12,7 +12,6 @@ from hlo_lens.cli.common import (
     INPUT,
     answer_is_no,
     bad_input_told,
-    bytes_text,
     choice_options,
     console,
     format_option,
@@ -22,6 +21,7 @@ from hlo_lens.cli.common import (
 )
 from hlo_lens.dumps import DumpedModule, choose, choose_stage
 from hlo_lens.files import InputError, refuse_special
+from hlo_lens.present.quantities import bytes_text
 from hlo_lens.program import modules_in
 
 

@@ -14,7 +14,6 @@ import click
 from hlo_lens.cli.common import (
     INPUT,
     answer_is_no,
-    bytes_text,
     choice_options,
     console,
     format_option,
@@ -23,6 +22,7 @@ from hlo_lens.cli.common import (
     verb,
     write_json,
 )
+from hlo_lens.present.quantities import bytes_text
 
 if TYPE_CHECKING:
     from rich.console import Console

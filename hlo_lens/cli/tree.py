@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from hlo_lens.cli.common import (
+    INPUT,
     choice_options,
     format_option,
     one_program,
@@ -17,7 +18,7 @@ from hlo_lens.cli.page import width_of, write_lines
 
 
 @verb()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", type=INPUT)
 @choice_options
 @click.option(
     "--only",

@@ -249,12 +249,3 @@ def test_an_output_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
         stream.write("whole")
     assert [each.name for each in tmp_path.iterdir()] == ["report.txt"]
     assert target.read_text() == "whole"
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(None, "?"), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB"),
-     (1000 << 10, "1.0 MiB"), (40_909_665_280, "38.1 GiB"), (5 << 50, "5120.0 TiB")],
-)  # fmt: skip
-def test_bytes_for_people(count: int | None, text: str) -> None:
-    assert common.bytes_text(count) == text
