@@ -27,7 +27,6 @@ BLOCK = re.compile(
     r"```\w*\n)(?P<output>.*?)(?P<tail>^```$)",
     re.MULTILINE | re.DOTALL,
 )
-ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1"}
 
 
 def output_of(command: str, lines: str | None) -> str:
@@ -46,7 +45,8 @@ def output_of(command: str, lines: str | None) -> str:
 def at_root() -> Iterator[None]:
     before = dict(os.environ)
     with contextlib.chdir(ROOT):
-        os.environ.update(ENVIRONMENT)
+        os.environ["NO_COLOR"] = "1"
+        os.environ.pop("COLUMNS", None)
         try:
             yield
         finally:
