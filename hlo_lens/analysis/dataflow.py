@@ -68,11 +68,23 @@ class Source:
     path: tuple[int, ...] = ()
 
 
-def trace(graph: CallGraph, value: Value, *, moves: frozenset[str] = MOVES) -> Value:
-    """The value followed back to the instruction that computes it, or as far as it can be."""
+def trace(
+    graph: CallGraph,
+    value: Value,
+    *,
+    moves: frozenset[str] = MOVES,
+    into_loops: bool = True,
+) -> Value:
+    """The value followed back to the instruction that computes it, or as far as it can be.
+
+    With `into_loops` false it stops at what a while gives and its body changes: a while that runs
+    no iteration gives its init instead of what the body computes.
+    """
     for _ in range(_MOST_STEPS):
         before = _back(graph, value, moves)
-        if before is None:
+        if before is None or (
+            not into_loops and value.instr.opcode == "while" and len(before.via) > len(value.via)
+        ):
             break
         value = before
     return value
@@ -114,7 +126,8 @@ def constant_value(graph: CallGraph, instr: Instruction) -> bool | int | float |
 
     Converted from float to integer it is cut off, as XLA does; other conversions keep it.
     """
-    number = number_of(trace(graph, Value(instr), moves=MOVES | {"broadcast"}))
+    moves = MOVES | {"broadcast"}
+    number = number_of(trace(graph, Value(instr), moves=moves, into_loops=False))
     if isinstance(number, float) and instr.shape_text[:1] in ("s", "u"):
         return int(number) if abs(number) < 2**64 else None
     return number

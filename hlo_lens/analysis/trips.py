@@ -158,9 +158,12 @@ class Inference:
         """The values that an integer of the body or condition takes, where they are one."""
         return self._progression(self._affine(value, 0))
 
+    def _trace(self, value: Value) -> Value:
+        return trace(self._graph, value, moves=_MOVES, into_loops=False)
+
     def _holds(self, value: Value, negated: bool, depth: int) -> tuple[float, float]:
         """For how many iterations a pred is true (or false) until it is not: (least, most)."""
-        value = trace(self._graph, value, moves=_MOVES)
+        value = self._trace(value)
         known = self._known_holds.get((value, negated))
         if known is None:
             known = self._find_holds(value, negated, depth) if depth < _MOST_DEPTH else _NOTHING
@@ -236,7 +239,7 @@ class Inference:
         return _operand(Value(self.loop), 0, path)
 
     def _constant_pred(self, value: Value) -> bool | None:
-        number = number_of(trace(self._graph, value, moves=_MOVES))
+        number = number_of(self._trace(value))
         return number if isinstance(number, bool) else None
 
     def _progression(self, affine: _Affine | None) -> Progression | None:
@@ -257,7 +260,7 @@ class Inference:
         return self._elements[path]
 
     def _find_element(self, path: tuple[int, ...]) -> Progression | None:
-        initial = trace(self._graph, self._initial(path), moves=_MOVES)
+        initial = self._trace(self._initial(path))
         start = self._affine(initial, 0)
         following = self._affine(Value(self.body.root, path), 0) if self.body else None
         if start is None or start.element is not None or following is None:
@@ -272,7 +275,7 @@ class Inference:
 
     def _affine(self, value: Value, depth: int) -> _Affine | None:
         """An integer as a linear function of one element of the carry."""
-        value = trace(self._graph, value, moves=_MOVES)
+        value = self._trace(value)
         if value not in self._known_affine:
             found = self._find_affine(value, depth) if depth < _MOST_DEPTH else None
             self._known_affine[value] = found

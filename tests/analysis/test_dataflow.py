@@ -288,6 +288,24 @@ def test_a_constant_given_to_a_fusion() -> None:
     assert constant_value(CallGraph(module), find(module, "p1")) == 3.0
 
 
+def test_what_the_body_of_a_loop_gives_last_is_no_constant_of_the_loop() -> None:
+    text = """HloModule m
+body { p = (s32[]) parameter(0)  ROOT r = (s32[]) tuple(s32[] constant(-1)) }
+cond { p = (s32[]) parameter(0)
+  k = s32[] get-tuple-element(p), index=0
+  ROOT go = pred[] compare(k, s32[] constant(0)), direction=EQ }
+ENTRY main { k = s32[] parameter(0)
+  t = (s32[]) tuple(k)
+  w = (s32[]) while(t), condition=cond, body=body
+  ROOT v = s32[] get-tuple-element(w), index=0 }
+"""
+    module = parse(text)
+    graph, value = CallGraph(module), Value(find(module, "v"))
+    assert constant_value(graph, value.instr) is None
+    assert trace(graph, value).instr.opcode == "constant"
+    assert trace(graph, value, into_loops=False) == Value(find(module, "w"), (0,))
+
+
 def test_computations_that_call_themselves_end() -> None:
     text = """HloModule m
 f { a = f32[4] parameter(0)  ROOT n = f32[4] call(a), to_apply=f }

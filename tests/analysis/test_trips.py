@@ -389,6 +389,42 @@ def test_a_bound_may_come_through_the_loop_around() -> None:
     assert [loop.trips_kind for loop in loops] == ["unknown", "inferred"]
 
 
+AFTER_A_LOOP = """HloModule m
+once {
+  p = (s32[]) parameter(0)
+  ROOT r = (s32[]) tuple(s32[] constant(-1))
+}
+is_zero {
+  p = (s32[]) parameter(0)
+  k = s32[] get-tuple-element(p), index=0
+  ROOT eq = pred[] compare(k, s32[] constant(0)), direction=EQ
+}
+is_one {
+  p = (s32[]) parameter(0)
+  k = s32[] get-tuple-element(p), index=0
+  ROOT eq = pred[] compare(k, s32[] constant(1)), direction=EQ
+}
+ENTRY main {
+  k = s32[] parameter(0)
+  t = (s32[]) tuple(k)
+  first = (s32[]) while(t), condition=is_zero, body=once
+  ROOT second = (s32[]) while(first), condition=is_one, body=once
+}
+"""
+
+
+def test_what_a_loop_gives_is_its_init_where_it_does_not_run() -> None:
+    # TensorFlow's `if` as of 2018: a while for each branch. With k = 1 only the second one runs.
+    from hlo_lens.analysis import ModuleAnalysis
+    from hlo_lens.hlo import parse
+
+    loops = ModuleAnalysis(parse(AFTER_A_LOOP)).loops
+    assert [(loop.instr.name, loop.trips_kind) for loop in loops] == [
+        ("first", "unknown"),
+        ("second", "unknown"),
+    ]
+
+
 # -- several conditions ---------------------------------------------------------------------------
 
 AND = """
