@@ -12,8 +12,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, compress, repeat
-from operator import eq, ge, itemgetter, sub
+from itertools import accumulate, chain, compress, count, repeat
+from operator import contains, eq, gt, itemgetter, sub
 
 from hlo_lens.hlo.errors import HloParseError
 from hlo_lens.hlo.lexer import skip_shape, skip_space
@@ -63,9 +63,26 @@ class Chunk:
     operands: tuple[int, ...]
     bounds: list[int]
     roots: list[int]
-    lines: Sequence[int]
     spans: list[tuple[int, int]]
     headers: list[tuple[str, bool, str | None]]
+    ends: list[str]
+    text: str
+    start: int
+    end: int
+    _lines: Sequence[int] | None = None
+
+    @property
+    def lines(self) -> Sequence[int]:
+        """The 1-based line of every row, counted when first asked for."""
+        if self._lines is None:
+            heights = list(map(len, self.ends))
+            if sum(heights) != self.text.count("\n", self.start, self.end):
+                for row, tail in enumerate(self.tails):
+                    if tail and "\n" in tail:
+                        heights[row] += tail.count("\n")
+            first = self.text.count("\n", 0, self.start) + 1
+            self._lines = array("i", accumulate(heights, initial=first))
+        return self._lines
 
     def cut(self, start: int) -> Rows:
         """The columns of the computation whose first row is `start`, by themselves."""
@@ -85,13 +102,10 @@ class Chunk:
         )
 
 
-def read_chunk(
-    text: str, start: int, end: int, first_line: int, interned: dict[str, str]
-) -> Chunk | None:
+def read_chunk(text: str, start: int, end: int, interned: dict[str, str]) -> Chunk | None:
     """The computations of `text[start:end]`, or None to refuse.
 
-    `first_line` is the 1-based line of `start`. `interned` makes equal shapes and opcodes of a
-    module one object.
+    `interned` makes equal shapes and opcodes of a module one object.
     """
     # One flat list, no object a match: between matches lies what the pattern did not take.
     parts = _ROW.split(text[start:end])
@@ -101,14 +115,13 @@ def read_chunk(
         parts[group::_STRIDE] for group in range(1, _STRIDE)
     )
     del parts
-    lines = _lines(text, start, end, first_line, tails, ends)
     opened = list(compress(range(len(names)), opens))
     closed = [*(i - 1 for i in opened[1:]), len(names) - 1]
     marked = list(compress(range(len(names)), roots))
     if not _are_computations(names, opens, opened, closed, marked):
         return None
     spans = [(i + 1, j) for i, j in zip(opened, closed, strict=True)]
-    if not _tails_are_whole(text, start, end, tails, closed, len(names) - 2 * len(spans)):
+    if not _tails_are_whole(text, start, end, tails, closed):
         return None
     for i in chain(opened, closed):
         arguments[i] = ""
@@ -125,25 +138,16 @@ def read_chunk(
         operands=resolved[0],
         bounds=resolved[1],
         roots=marked,
-        lines=lines,
         spans=spans,
         headers=[
             (titles[i], entries[i] is not None, threads[j])
             for i, j in zip(opened, closed, strict=True)
         ],
+        ends=ends,
+        text=text,
+        start=start,
+        end=end,
     )
-
-
-def _lines(
-    text: str, start: int, end: int, first: int, tails: Sequence[str | None], ends: Sequence[str]
-) -> Sequence[int]:
-    """The line of every row."""
-    heights: list[int] = list(map(len, ends))
-    if sum(heights) != text.count("\n", start, end):
-        for i, tail in enumerate(tails):
-            if tail and "\n" in tail:
-                heights[i] += tail.count("\n")
-    return array("i", accumulate(heights, initial=first))
 
 
 def _are_computations(
@@ -160,8 +164,7 @@ def _are_computations(
 
 
 def _tails_are_whole(
-    text: str, start: int, end: int, tails: Sequence[str], closed: Sequence[int],
-    instructions: int,
+    text: str, start: int, end: int, tails: Sequence[str], closed: Sequence[int]
 ) -> bool:
     """Whether every tail is attributes alone: no second instruction, no cut value."""
     for last in closed:
@@ -177,7 +180,7 @@ def _tails_are_whole(
     alone = len(closed) == 1 or end == len(text)
     if alone and text.count("{", start, end) != text.count("}", start, end):
         return False
-    if text.count(" = ", start, end) == instructions:
+    if not any(map(contains, filter(None, tails), repeat(" = "))):
         return True
     return all(
         _is_whole(tail)
@@ -206,7 +209,7 @@ def _resolve(
     if "%" in joined:
         # A constant or parameter has no '%' between its parentheses, so it counts zero.
         operands = _PERCENT_NAME.findall(joined)
-        counts = [argument.count("%") for argument in arguments]
+        counts = list(map(str.count, arguments, repeat("%")))
         if len(operands) != sum(counts):
             return None
         if not _plainly_percent(opcodes, arguments, joined, counts) and not _all_have_percent(
@@ -222,10 +225,11 @@ def _resolve(
     flat = _positions(names, operands, bounds, spans)
     if flat is None:
         return None
-    # An operand must stand in front of its user, in the same computation.
-    users = chain.from_iterable(map(repeat, range(len(counts)), counts))
-    if any(map(ge, flat, users)):
+    # An operand must stand in front of its user: the operands of its own row are all before it.
+    behind = bounds[1:]
+    if any(map(gt, map(behind.__getitem__, flat), count())):
         return None
+    # And in the same computation.
     bases = chain.from_iterable(repeat(a, bounds[b] - bounds[a]) for a, b in spans)
     relative = tuple(map(sub, flat, bases))
     return (relative, bounds) if not relative or min(relative) >= 0 else None
@@ -257,9 +261,9 @@ def _plainly_percent(
     """Whether all operands are `%name, %name`: told by counting, right for what printers emit."""
     constants = "\n".join(compress(arguments, map(eq, opcodes, repeat("constant"))))
     values = opcodes.count("constant") + opcodes.count("parameter")
-    filled = sum(map(bool, counts))
+    filled = len(counts) - counts.count(0)
     return (
-        filled + values == sum(map(bool, arguments))
+        filled + values == len(arguments) - arguments.count("")
         and joined.count("%") == joined.count(",") - constants.count(",") + filled
         and joined.count("\n%") + joined.startswith("%") == filled
         and joined.count(" ") - joined.count(", ") == constants.count(" ") - constants.count(", ")
@@ -271,9 +275,9 @@ def _all_have_percent(
     opcodes: Sequence[str], arguments: Sequence[str], counts: Sequence[int]
 ) -> bool:
     """Whether no operand is written without '%' (nested operations, mixed spelling, `null`)."""
-    for opcode, argument, count in zip(opcodes, arguments, counts, strict=True):
-        plain = not argument or opcode in _VALUES or count
-        if not plain or (count and not _only_percent_names(argument, count)):
+    for opcode, argument, marks in zip(opcodes, arguments, counts, strict=True):
+        plain = not argument or opcode in _VALUES or marks
+        if not plain or (marks and not _only_percent_names(argument, marks)):
             return False
     return True
 

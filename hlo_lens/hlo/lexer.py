@@ -24,7 +24,7 @@ _CLOSING = {"{": "}", "(": ")", "[": "]"}
 # part of an unquoted word. Brackets of the other kinds need no counting: they are balanced inside.
 _INSIDE = {
     opening: re.compile(
-        rf'[{re.escape(opening + closing)}]|"(?:[^"\\]|\\.)*"|\'[^\'"\n{{}}]*\'|/\*.*?\*/', re.S
+        rf'[{re.escape(opening + closing)}]|"(?:[^"\\]|\\.)*"|"|\'[^\'"\n{{}}]*\'|/\*.*?\*/', re.S
     )
     for opening, closing in _CLOSING.items()
 }
@@ -53,10 +53,29 @@ def match_bracket(text: str, pos: int) -> int:
             depth -= 1
             if depth == 0:
                 return match.end()
+        elif token == '"':
+            raise _unclosed(text, match.start(), token)
+    raise _unclosed(text, pos, _CLOSING[opening])
+
+
+# A line that begins like an instruction, or that ends the last computation.
+_NEXT_LINE = re.compile(
+    r"\n[ \t]*(?:ROOT )?%?[\w.-]+ = (?:\(|[a-z]\w*\[)|\n\}\s*\Z", re.A
+)
+
+
+def _unclosed(text: str, pos: int, closing: str) -> HloParseError:
+    """The error for what opens at `pos` and never closes.
+
+    Where other lines follow it stands there, else at the end: then the text may be cut off.
+    """
     line = text.count("\n", 0, pos) + 1
-    raise HloParseError(
-        text, len(text), f"'{_CLOSING[opening]}' to close the '{opening}' of line {line}"
-    )
+    expected = f"'{closing}' to close the '{text[pos]}' of line {line}"
+    following = _NEXT_LINE.search(text, pos)
+    if following is None:
+        return HloParseError(text, len(text), expected)
+    line = text.count("\n", 0, following.start()) + 2
+    return HloParseError(text, pos, expected, found=f"line {line}")
 
 
 _ARRAY = re.compile(r"[a-z][a-z0-9]*\[[^\[\]{}()\"]*\]", re.A)
@@ -126,8 +145,7 @@ def skip_value(text: str, pos: int, key: str) -> int:
         elif char in "\"'":
             string = STRING.match(text, pos)
             if string is None:
-                line = text.count("\n", 0, pos) + 1
-                raise HloParseError(text, len(text), f"{char} to close the string of line {line}")
+                raise _unclosed(text, pos, char)
             pos = string.end()
         elif (token := _CONTINUES.match(text, pos) or _WORD.match(text, pos)) is not None:
             pos = token.end()

@@ -94,29 +94,24 @@ def _fast_computations(
 ) -> int:
     """Read computations while they are in printed form; the offset of the first that is not."""
     text = module.text
-    line = text.count("\n", 0, pos) + 1
     alone_until = pos
     while pos < len(text):
         end = _behind_close(text, pos if pos < alone_until else pos + CHUNK)
-        chunk = read_chunk(text, pos, end, line, scanner.interned)
+        chunk = read_chunk(text, pos, end, scanner.interned)
         if chunk is None and pos >= alone_until:
             # Some computation of the chunk is in another form: take them one by one.
             alone_until = end
             continue
         if chunk is not None:
             computations += _of_chunk(module, chunk)
-            line = chunk.lines[-1]
             pos = skip_space(text, end)
-            line += text.count("\n", end, pos)
             continue
         scanned = _scanned_alone(scanner, pos, len(computations))
         if scanned is None:
             break
         computations.append(_as_computation(module, scanned[0]))
-        behind = skip_space(text, scanned[1])
-        line += text.count("\n", pos, behind)
-        pos = behind
-        if behind < end:
+        pos = skip_space(text, scanned[1])
+        if pos < end:
             break  # no line of its own closes it: this text is not in printed form at all
     return pos
 
@@ -125,7 +120,7 @@ def _of_chunk(module: Module, chunk: Chunk) -> Iterator[Computation]:
     for (start, stop), (name, is_entry, thread) in zip(chunk.spans, chunk.headers, strict=True):
         yield Computation(
             module, name, chunk, stop - start, first_row=start, is_entry=is_entry,
-            execution_thread=thread, text_line=chunk.lines[start - 1],
+            execution_thread=thread,
         )
 
 
