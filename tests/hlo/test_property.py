@@ -140,20 +140,21 @@ def test_damaged_real_texts(r: random.Random) -> None:
     read_or_refuse(damaged(text[: start + 3000], r))
 
 
-def damaged(text: str, r: random.Random) -> str:
-    """`text` after one to three cuts, swaps or doublings of its words."""
+def damaged(text: str, r: random.Random, *, keep: str = "") -> str:
+    """`text` after one to three cuts, swaps or doublings of its words, but none of `keep`."""
     words = re.findall(r"\w+|\s+|.", text)
     for _ in range(r.randint(1, 3)):
-        at, other = r.randrange(len(words)), r.randrange(len(words))
+        loose = [at for at, word in enumerate(words) if word not in keep or not keep]
+        at, other = r.choice(loose), r.choice(loose)
         change = r.randrange(4)
         if change == 0:
-            del words[at : at + r.randint(1, 5)]
+            del words[at]
         elif change == 1:
             words[at], words[other] = words[other], words[at]
         elif change == 2:
             words.insert(at, words[other])
         else:
-            words.insert(at, r.choice("{}()[],=%#\"'/*\\\n"))
+            words.insert(at, r.choice([mark for mark in "{}()[],=%#\"'/*\\\n" if mark not in keep]))
         words = words or ["{"]
     return "".join(words)
 
