@@ -10,7 +10,7 @@ from hlo_lens.analysis.calls import CallGraph, CallSite
 from hlo_lens.analysis.dataflow import Value, called, trace
 from hlo_lens.analysis.names import last_component, own_op_name
 from hlo_lens.analysis.trips import Inference, Trips, TripsKind, trips_of
-from hlo_lens.hlo import Computation, Instruction
+from hlo_lens.hlo import Computation, Instruction, Shape
 
 WINDOWED = "windowed_dot_general"
 """In the names of the bodies and conditions that XLA makes for a windowed einsum."""
@@ -172,7 +172,8 @@ class Stacked:
     The body gives there a dynamic-update-slice (`update`, seen through fusions, calls, copies and
     converts) of the element itself, full in all dimensions but `dimension`, where it writes at
     scale · (induction variable) + constant; `step` is what the index moves by per iteration.
-    bytes: the whole buffer; bytes_per_iteration: the slice; None where the shapes do not say.
+    bytes: the whole buffer; bytes_per_iteration: the slice as the buffer holds it (TPU text may
+    write f32 into bf16); None where the shapes do not say.
     """
 
     index: int
@@ -214,7 +215,8 @@ def _stacked(graph: CallGraph, inference: Inference, update: Value, index: int) 
         return None
     try:
         whole, part = operands[0].instr.shape, operands[1].instr.shape
-    except ValueError:  # the text leaves the shape out
+        carried = buffer.instr.shape.elements[index]
+    except (ValueError, IndexError):  # the text leaves the shape out
         return None
     starts = operands[2:]
     if not len(whole.dimensions) == len(part.dimensions) == len(starts):
@@ -228,5 +230,11 @@ def _stacked(graph: CallGraph, inference: Inference, update: Value, index: int) 
     for dimension in candidates:
         values = inference.progression(starts[dimension])
         if values is not None and values.step:
-            return Stacked(index, update.instr, dimension, values.step, whole.bytes, part.bytes)
+            each = _bytes_as(part, carried)
+            return Stacked(index, update.instr, dimension, values.step, carried.bytes, each)
     return None
+
+
+def _bytes_as(part: Shape, buffer: Shape) -> int | None:
+    count, bits = part.element_count, buffer.bits
+    return None if count is None or bits is None else -(-count * bits // 8)

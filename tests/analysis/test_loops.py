@@ -192,6 +192,23 @@ def test_an_update_at_the_induction_variable_stacks(
     assert stacks(update) == expected
 
 
+def test_the_slice_counts_as_the_buffer_holds_it() -> None:
+    # TPU text writes f32 into bf16, and converts the buffer around the update.
+    update = "  new = f32[4,8] dynamic-update-slice(ys, y, i, zero)"
+    text = STACKS.format(update=update, before="").replace("f32[4,8]", "bf16[4,8]")
+    wide = STACKS.format(
+        update="  w = f32[4,8] convert(ys)\n  d = f32[4,8] dynamic-update-slice(w, y, i, zero)\n"
+        "  new = bf16[4,8] convert(d)",
+        before="",
+    )
+    for at in ("ys = ", "b = ", "s32[], "):
+        wide = wide.replace(f"{at}f32[4,8]", f"{at}bf16[4,8]")
+    for one in (text, wide):
+        analysis = ModuleAnalysis(parse(one))
+        (found,) = stacked(analysis.graph, analysis.loops[0])
+        assert (found.bytes, found.bytes_per_iteration) == (64, 16)
+
+
 @pytest.mark.parametrize(
     "call", ["fusion(ys, i, x), kind=kLoop, calls=f", "call(ys, i, x), to_apply=f"]
 )
