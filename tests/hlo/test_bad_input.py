@@ -70,6 +70,13 @@ BROKEN = {
         f"{HEAD}  ROOT a = f32[2] negate(p)\n  ROOT b = f32[2] negate(p)\n}}\n",
         6, 3, "one ROOT", "a second ROOT",
     ),
+    "parenthesis that never closes": Broken(
+        f"{HEAD}  n = f32[2] negate(p\n  ROOT r = f32[2] negate(p)\n}}\n",
+        5, 20, "')' to close the '(' of line 5", "line 6",
+    ),
+    "string that never closes": _in_entry(
+        "  n = f32[2] negate(p), x=\"y", 27, "'\"' to close the '\"' of line 5", "line 6"
+    ),
     "no number of a parameter": _in_entry(
         "  q = f32[2] parameter(x)", 24, "the number of the parameter", "x)"
     ),
