@@ -32,6 +32,9 @@ LAYERS = {
     "facts": {"hlo", "program", "analysis"},
     "graph": {"hlo", "analysis"},
     "show": {"files", "hlo", "program", "analysis"},
+    "present": {"facts"},
+    "inspect": {"facts", "present"},
+    "tree": {"facts", "hlo", "present"},
     "hlo_lens_passes": FRAME | {"analysis", "facts", "decode"},
 }
 

@@ -1,0 +1,60 @@
+"""Aligned columns that fit a width."""
+
+from __future__ import annotations
+
+from hlo_lens.present.page import Column, Span, grid, line, plain
+
+COLUMNS = (Column("loop"), Column("bytes per step", right=True))
+ROWS = (("while.3 ×4 › while.7 ×8", "1.5 KiB"), ("–", "12.0 MiB"))
+
+
+def lines(width: int | None, **options: object) -> list[str]:
+    return plain(grid(COLUMNS, ROWS, width=width, **options)).splitlines()  # type: ignore[arg-type]
+
+
+def test_numbers_stand_to_the_right_under_their_heading() -> None:
+    assert lines(None) == [
+        "  loop                     bytes per step",
+        "  while.3 ×4 › while.7 ×8         1.5 KiB",
+        "  –                              12.0 MiB",
+    ]
+
+
+def test_where_it_is_narrow_headings_are_folded_first() -> None:
+    assert lines(36) == [
+        "  loop                     bytes per",
+        "                                step",
+        "  while.3 ×4 › while.7 ×8    1.5 KiB",
+        "  –                         12.0 MiB",
+    ]
+
+
+def test_then_texts_at_blanks_but_never_numbers() -> None:
+    assert lines(26) == [
+        "  loop               bytes",
+        "                  per step",
+        "  while.3 ×4 ›     1.5 KiB",
+        "  while.7 ×8",
+        "  –               12.0 MiB",
+    ]
+
+
+def test_what_cannot_be_folded_runs_over_and_is_not_cut() -> None:
+    narrow = "".join(lines(1))
+    assert all(word in narrow for word in ("while.3", "×4", "while.7", "1.5 KiB", "12.0 MiB"))
+
+
+def test_a_rigid_column_is_not_folded() -> None:
+    columns = (Column("", rigid=True), Column(""))
+    assert plain(grid(columns, [("a b", "c d")], width=6, indent=0)) == "a b c\n    d\n"
+
+
+def test_a_total_stands_under_a_rule() -> None:
+    assert lines(None, footer=("total", "13.5 MiB"))[-2:] == [
+        "  ───────────────────────────────────────",
+        "  total                          13.5 MiB",
+    ]
+
+
+def test_a_line_as_text_has_no_styles_and_no_trailing_blanks() -> None:
+    assert plain([line(Span("a", "bold"), "  "), ()]) == "a\n\n"
