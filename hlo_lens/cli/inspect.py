@@ -118,7 +118,9 @@ def _write_tables(facts: Facts, names: Sequence[str], output_format: str, stream
     from hlo_lens.query import as_table, print_table
 
     def as_sql(value: object) -> object:
-        return json_text(value) if isinstance(value, tuple) else value
+        if isinstance(value, tuple):
+            return json_text(value)
+        return int(value) if isinstance(value, bool) else value
 
     stream.write(f"{facts.program.name}\n")
     for table in tables:

@@ -125,8 +125,8 @@ def _section(cells: Cells, table: Table, summary: Summary, rows: Sequence[Row]) 
     kept = [at for at in range(len(columns)) if not {line[at] for line in lines} <= _NOTHING]
     footer = None
     if total is not None:
-        sums = ["", *[""] * (len(summary.by) - 1), *_summed(summary, total)]
-        footer = ("total", *(sums[at] for at in kept[1:]))
+        sums = [*[""] * len(summary.by), *_summed(summary, total)]
+        footer = ("total", *(sums[at] for at in kept[1:])) if any(sums) else None
     return Section(
         table,
         summary.title,

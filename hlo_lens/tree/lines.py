@@ -76,7 +76,8 @@ def as_lines(
     if not found.is_scheduled:
         yield line(Span("not scheduled: text order, which may not be the order it runs in", "dim"))
     roots = [_of_node(node, options) for node in found.roots]
-    amounts = list(dict.fromkeys(amount for root in roots for amount in root.totals))
+    found_amounts = dict.fromkeys(amount for root in roots for amount in root.totals)
+    amounts = sorted(found_amounts, key=lambda amount: _LANES.index(amount.lane))
     yield ()
     yield from _grid(roots, amounts, options, width)
     if found.totals:
@@ -113,17 +114,19 @@ def _of_node(node: Node, options: Options) -> _Shown:
 
 
 def _node_text(node: Node) -> str:
-    """What a node is, its name apart: `while ×4`, `branch some_computation`."""
-    computation = "" if node.computation is None else f" {visible(node.computation.name)}"
+    """What a node is, its name apart: `while ×4`, `call`, `entry main.4`."""
     if node.kind == "loop" and node.loop is not None:
         return f"while {trips_text(node.loop)}"
-    if node.kind == "conditional":
-        return "conditional"
-    return f"{'not called:' if node.kind == 'uncalled' else node.kind}{computation}"
+    if node.instr is not None or node.computation is None:
+        return node.kind
+    name = visible(node.computation.name)
+    return f"entry {name}" if node.kind == "entry" else f"{name}, which nothing calls"
 
 
 def _node_about(node: Node) -> str:
     about = ["  ".join(map(_short, item.cells)) for item in node.items]
+    if node.kind in ("call", "branch", "condition") and node.computation is not None:
+        about.append(visible(node.computation.name))
     if node.again:
         about.append("(its inside stands above)")
     if node.loop is not None and node.loop.trips_kind in ("unknown", "bounded"):
