@@ -67,11 +67,19 @@ class Logical:
     def results(self) -> tuple[tuple[Instruction, tuple[int, ...]], ...]:
         """Where its result is: the done or what stands for it, and the element of that.
 
-        () for a gather in a windowed loop, which the loop itself uses up.
+        () for a gather in a windowed loop, which the loop itself uses up. A permute peeled off a
+        scatter is no use of its result but gives a part of it.
         """
         if self.windowed is not None:
-            return tuple((self.instr, (element,)) for element in self.windowed.results)
+            carried = tuple((self.instr, (element,)) for element in self.windowed.results)
+            return carried + tuple((end, ()) for end in self.peeled_ends if carried)
         return ((self.done or self.instr, ()),)
+
+    @property
+    def peeled_ends(self) -> tuple[Instruction, ...]:
+        """The dones of the permutes peeled off a windowed loop; the permutes, where synchronous."""
+        peeled = () if self.windowed is None else self.windowed.peeled
+        return tuple(find_done(site.instr)[0] or site.instr for site in peeled)
 
     @property
     def logical_wire(self) -> int | None:

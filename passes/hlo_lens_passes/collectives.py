@@ -368,18 +368,21 @@ class _Described:
         schedule = self.schedules.of(begin.computation)
         if schedule is None or (logical.start is not None and logical.done is None):
             return {}
+        peeled = () if logical.windowed is None else logical.windowed.peeled
+        own = {site.instr for site in peeled}
         used = [
             user.index
             for result, path in logical.results
             for user in consumers(self.analysis.graph, result, path, moves=_STAYS, enter=False)
-            if user.computation is end.computation
+            if user.computation is end.computation and user not in own
         ]
         if not used:
             return {}
         first = min(used)
+        landed = max((end, *logical.peeled_ends), key=lambda instr: instr.index)
         return {
             "issued_before_use": schedule.between(begin.index, first).compute,
-            "landed_before_use": schedule.between(end.index, first).compute,
+            "landed_before_use": schedule.between(landed.index, first).compute,
         }
 
 

@@ -667,6 +667,23 @@ def test_two_accumulators_that_meet_behind_the_loop_are_one_value() -> None:
     assert ask(apart, question) == [("reduce-scatter", 128, 32)]
 
 
+def test_a_permute_peeled_off_a_scatter_is_no_use_of_its_result() -> None:
+    text = SCATTER_LOOP.replace("HloModule m, ", "HloModule m, is_scheduled=true, ")
+    pair = "(f32[2,2], f32[2,2], u32[], u32[])"
+    text = text.replace(
+        "  ROOT r = f32[2,2] get-tuple-element(loop), index=3",
+        f"""  r0 = f32[2,2] get-tuple-element(loop), index=3
+  n1 = f32[4,2] negate(w)
+  ps = {pair} collective-permute-start(r0), {BACK}
+  n2 = f32[4,2] negate(n1)
+  pd = f32[2,2] collective-permute-done(ps)
+  n3 = f32[4,2] negate(n2)
+  ROOT r = f32[2,2] negate(pd)""",
+    )
+    question = "select static_ops, issued_before_use, landed_before_use from collectives"
+    assert ask(text, question) == [(2, 3, 1)]
+
+
 def test_a_permute_that_a_branch_skips_is_sent_at_most_so_often() -> None:
     text = GATHER_LOOP.replace(
         f"  next = f32[2,4] collective-permute(w), {RING}",
