@@ -27,6 +27,10 @@ _CALLING = re.compile(
     rf",\s*({'|'.join(CALLING_ATTRIBUTES)})=\s*(\{{[^{{}}]*\}}|%?[\w.-]+(?:, *%[\w.-]+)*)",
     re.A,
 )
+# The same with comments in between; without a match, nothing is called.
+_MAY_CALL = re.compile(
+    rf",(?:\s|/\*.*?\*/|//[^\n]*)*(?:{'|'.join(CALLING_ATTRIBUTES)})\s*=", re.A | re.S
+)
 _NAMES = re.compile(r"%?([\w.-]+)", re.A)
 _INDEX = re.compile(r", index=(\d+)(?=,|\Z)")
 _OP_NAME = re.compile(r', metadata=\{(?:op_type="[^"\\]*",? *)?op_name="([^"\\]*)"')
@@ -509,13 +513,11 @@ class Computation:
 
 def called_names(tail: str) -> dict[str, list[str]]:
     """Names of called computations by attribute, from the attribute text of an instruction."""
-    if "=" not in tail:
+    tail = "," + tail  # a pattern that begins with a comma is ten times as fast as one with "^|,"
+    if _MAY_CALL.search(tail) is None:  # most call nothing
         return {}
     if "/*" in tail or "//" in tail:
         tail = attrs.strip_comments(tail)
-    tail = "," + tail  # a pattern that begins with a comma is ten times as fast as one with "^|,"
-    if _CALLING.search(tail) is None:  # which most are, and search is faster than finditer
-        return {}
     found: dict[str, list[str]] = {}
     for match in _CALLING.finditer(tail):
         # A string may hold ", body=x" too: behind an odd number of quotes it is a string.
@@ -773,7 +775,7 @@ class Module:
         seen: set[str] = set()
         for computation in self.computations:
             for index, tail in enumerate(computation.rows.tails):
-                if "=" not in tail:
+                if _MAY_CALL.search("," + tail) is None:
                     continue
                 for attribute, names in called_names(tail).items():
                     if attribute in computation.rows.inline.get(index, {}):

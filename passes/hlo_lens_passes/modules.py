@@ -219,11 +219,15 @@ def _row(program: Program, position: int) -> dict[str, object]:
         "replica_count": module.replica_count,
         "computations": len(module.computations),
         "instructions": count,
-        "text_bytes": len(module.text.encode("utf-8", "surrogatepass")),
+        "text_bytes": _utf8_bytes(module.text),
         "truncated": module.truncated,
         "has_metadata": named > 0,
         "metadata_share": named / count if count else None,
     }
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _findings(position: int, module: Module) -> Iterator[Finding]:
