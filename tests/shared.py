@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tarfile
 import tempfile
@@ -11,30 +12,29 @@ from pathlib import Path
 import pytest
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared"
-SHARED: Path | None = Path(os.environ.get("HLOLENS_SHARED", _BESIDE))
-if SHARED is not None and not SHARED.is_dir():
-    SHARED = None
+_FOLDER = Path(os.environ.get("HLOLENS_SHARED", _BESIDE))
+SHARED: Path | None = _FOLDER if _FOLDER.is_dir() else None
 
-needs_shared = pytest.mark.skipif(SHARED is None, reason="the shared material is not beside this checkout")
+needs_shared = pytest.mark.skipif(
+    SHARED is None, reason="the shared material is not beside this checkout"
+)
 
 
 @cache
 def unpacked(archive: str) -> Path:
-    """The folder of `archive` (relative to the shared folder) unpacked; made once a machine, atomically."""
+    """The folder of `archive` (relative to the shared folder) unpacked, once a machine."""
     assert SHARED is not None
     source = SHARED / archive
-    stamp = f"{source.stat().st_size}-{source.stat().st_mtime_ns}"
-    target = Path(tempfile.gettempdir()) / f"hlo-lens-{source.name}-{stamp}"
+    stamp = source.stat()
+    folder = f"hlo-lens-{source.name}-{stamp.st_size}-{stamp.st_mtime_ns}"
+    target = Path(tempfile.gettempdir()) / folder
     if not target.is_dir():
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            with tarfile.open(source) as tar:
-                tar.extractall(scratch, filter="data")
-            try:
-                Path(scratch).rename(target)
-            except OSError:
-                if not target.is_dir():  # another worker may have been quicker
-                    raise
-            Path(scratch).mkdir(exist_ok=True)
+        # Another worker may be unpacking too: the first whole folder takes the name.
+        scratch = Path(tempfile.mkdtemp(dir=target.parent))
+        with tarfile.open(source) as tar:
+            tar.extractall(scratch, filter="data")
+        with contextlib.suppress(OSError):
+            scratch.rename(target)
     return target
 
 
