@@ -32,11 +32,15 @@ class Cell:
     `"{m}×{n}×{k}"` puts in each value by its column's type; `"{share:.0%}"` by Python's format of
     numbers. A cell whose columns are all NULL is empty. `label` heads it; without one, the text
     does. `words` are what a bool reads as where it is true and where it is false; "" shows nothing.
+    A cell is empty, too, where all it shows are values of `blank`; with `merged`, values that are
+    all the same are shown as one, without the text around them.
     """
 
     text: str
     label: str = ""
     words: tuple[str, str] | None = None
+    blank: tuple[object, ...] = ()
+    merged: bool = False
 
     @property
     def parts(self) -> tuple[tuple[str, str | None, str], ...]:

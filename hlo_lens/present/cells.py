@@ -81,10 +81,14 @@ class Cells:
             (literal, None if name is None else (table.column(name), table.position(name)), spec)
             for literal, name, spec in cell.parts
         ]
+        shown = [found for _, found, _ in parts if found is not None]
 
         def read(row: Row) -> str | None:
-            if all(row[found[1]] is None for _, found, _ in parts if found is not None):
+            values = [row[at] for _, at in shown]
+            if all(value is None or value in cell.blank for value in values):
                 return None
+            if cell.merged and len(set(values)) == 1:
+                return self.text(shown[0][0], values[0], row[module_at], words=cell.words)
             texts: list[str] = []
             for literal, found, spec in parts:
                 texts.append(literal)

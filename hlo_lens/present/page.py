@@ -35,13 +35,15 @@ def plain(lines: Iterable[Line]) -> str:
 class Column:
     """A column of a grid: what heads it, and whether its cells stand to the right.
 
-    Cells of a column that is `rigid`, or stands to the right, are never folded.
+    Cells of a column that is `rigid`, or stands to the right, are never folded. One that is `spare`
+    is left out where there is no room: the others say the same.
     """
 
     heading: str
     right: bool = False
     style: str = ""
     rigid: bool = False
+    spare: bool = False
 
 
 def grid(
@@ -58,13 +60,20 @@ def grid(
     `marks` are styles of the first cell of each row.
 
     Where `width` is given and they are wider, headings are folded, then columns moved together,
-    then cells folded at blanks, the widest first. A word that is still too wide runs over: nothing
-    is cut, and numbers are not folded.
+    then spare columns left out, then cells folded at blanks, the widest first. A word that is still
+    too wide runs over: nothing is cut, and numbers are not folded.
     """
-    headings = [column.heading for column in columns]
     body = list(rows)
     all_rows = body if footer is None else [*body, footer]
-    widths, gap = _fitted(columns, all_rows, None if width is None else width - indent)
+    most = None if width is None else width - indent
+    if most is not None and not _fits(columns, all_rows, most):
+        kept = [at for at, column in enumerate(columns) if not column.spare]
+        columns = [columns[at] for at in kept]
+        body = [[row[at] for at in kept] for row in body]
+        footer = None if footer is None else [footer[at] for at in kept]
+        all_rows = body if footer is None else [*body, footer]
+    widths, gap = _fitted(columns, all_rows, most)
+    headings = [column.heading for column in columns]
     bold = ["bold"] * len(columns)
     if any(headings):
         yield from _folded(headings, columns, widths, indent, gap, bold)
@@ -76,6 +85,19 @@ def grid(
         rule = "─" * (sum(widths) + gap * (len(widths) - 1))
         yield line(" " * indent, Span(rule, "dim"))
         yield from _folded(footer, columns, widths, indent, gap, bold)
+
+
+def _fits(columns: Sequence[Column], rows: Sequence[Sequence[str]], most: int) -> bool:
+    """Whether the columns take at most `most` without folding a cell."""
+    return (
+        len(columns)
+        - 1
+        + sum(
+            max(_longest(column.heading.split()), _longest(row[at] for row in rows))
+            for at, column in enumerate(columns)
+        )
+        <= most
+    )
 
 
 def _fitted(

@@ -281,7 +281,7 @@ def _grid(
     columns = [
         Column("", rigid=True),
         Column(""),
-        Column("each", right=True),
+        Column("each", right=True, spare=True),
         Column("runs", right=True),
         *(Column(f"{amount.label} per step", right=True) for amount in amounts),
         Column("phase"),

@@ -192,6 +192,10 @@ def test_rows_that_are_skipped() -> None:
         (Cell("good", words=("fine", "")), {"good": True}, "fine"),
         (Cell("good", words=("fine", "")), {"good": False}, ""),
         (Cell("name"), {"name": "a\x1b"}, "a\\x1b"),
+        (Cell("b{size:d}", blank=(1,)), {"size": 2}, "b2"),
+        (Cell("b{size:d}", blank=(1,)), {"size": 1}, None),
+        (Cell("{size}→{size_max}", merged=True), {"size": 1, "size_max": 2}, "1 B→2 B"),
+        (Cell("{size}→{size_max}", merged=True), {"size": 2, "size_max": 2}, "2 B"),
     ],
 )
 def test_a_cell_reads_by_the_type_of_its_columns(

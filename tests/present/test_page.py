@@ -49,6 +49,13 @@ def test_a_rigid_column_is_not_folded() -> None:
     assert plain(grid(columns, [("a b", "c d")], width=6, indent=0)) == "a b c\n    d\n"
 
 
+def test_a_spare_column_is_left_out_before_anything_is_folded() -> None:
+    columns = (Column(""), Column("", right=True, spare=True), Column("", right=True))
+    rows = [("a b", "1 each", "2 in all")]
+    assert plain(grid(columns, rows, width=19, indent=0)) == "a b 1 each 2 in all\n"
+    assert plain(grid(columns, rows, width=18, indent=0)) == "a b  2 in all\n"
+
+
 def test_a_total_stands_under_a_rule() -> None:
     assert lines(None, footer=("total", "13.5 MiB"))[-2:] == [
         "  ───────────────────────────────────────",
