@@ -35,6 +35,8 @@ LAYERS = {
     "present": {"facts"},
     "inspect": {"facts", "present"},
     "tree": {"facts", "hlo", "present"},
+    "query": {"facts"},
+    "aot": {"hlo", "files", "dumps", "program"},
     "hlo_lens_passes": FRAME | {"analysis", "facts", "decode"},
 }
 
