@@ -90,6 +90,7 @@ class CallGraph:
         self.module = module
         # What `dataflow.is_invariant` found, by while and element.
         self.invariant_carries: dict[tuple[Instruction, tuple[int, ...]], bool] = {}
+        self.walking_into = 0  # how many loops deep it is looking for them
         self._parameters: dict[Computation, dict[int | None, Instruction]] = {}
 
     @cached_property

@@ -20,6 +20,7 @@ from hlo_lens.hlo.attributes import (
     parse_source_target_pairs,
     split_attributes,
     split_list,
+    whole_number,
 )
 from hlo_lens.hlo.config import parse_config
 from hlo_lens.hlo.opcodes import sugar
@@ -49,6 +50,7 @@ _KEEPS_SHAPE: Final = frozenset(
     ("all-reduce", "all-to-all", "collective-broadcast", "collective-permute", "send")
 )
 _WRAPPING: Final = frozenset(("async", "call", "custom_call", "fusion"))
+_MOST_WRAPPERS: Final = 32
 _REDUCING: Final = frozenset(("all-gather", "all-reduce", "reduce-scatter"))
 
 
@@ -78,10 +80,11 @@ def find_sites(module: Module, graph: CallGraph) -> Iterator[Site]:
     in a plain called computation, branch or loop body stands where it is written, once. Transfers
     to and from the host (`is_host_transfer=true`) are no collectives.
     """
+    known: dict[tuple[int, int], tuple[Instruction, ...]] = {}
     for computation in module.computations:
         if COLLECTIVE_OPCODES.isdisjoint(computation.opcodes):
             continue
-        around = outer_instructions(computation, graph)
+        around = _outer_instructions(computation, graph, _MOST_WRAPPERS, known)
         for index, opcode in enumerate(computation.opcodes):
             kind = _KIND_OF.get(opcode)
             if kind is None or _is_host_transfer(computation, index, kind):
@@ -96,24 +99,32 @@ def _is_host_transfer(computation: Computation, index: int, kind: str) -> bool:
     return kind in ("send", "recv") and "is_host_transfer=true" in computation.tails[index]
 
 
-def outer_instructions(
-    computation: Computation, graph: CallGraph, depth: int = 32
+def _outer_instructions(
+    computation: Computation,
+    graph: CallGraph,
+    depth: int,
+    known: dict[tuple[int, int], tuple[Instruction, ...]],
 ) -> tuple[Instruction, ...]:
     """The fusions or async-starts around a computation, outermost; () where it has none.
 
     A wrapper that calls another computation hands its own on; a loop or branch in a wrapper does
-    not, since it has a schedule and a count of its own. `depth` ends where a text calls in circles.
+    not, since it has a schedule and a count of its own. `depth` ends where a text calls in circles;
+    `known` keeps what was found, as each computation may be called from several places.
     """
+    key = computation.index, depth
+    if (around := known.get(key)) is not None:
+        return around
     found: list[Instruction] = []
     for site in graph.callers(computation):
         if site.kind not in _WRAPPING or not depth:
             continue
-        around = outer_instructions(site.caller.computation, graph, depth - 1)
+        around = _outer_instructions(site.caller.computation, graph, depth - 1, known)
         if around:
             found.extend(around)
         elif site.caller.opcode == "fusion" or site.caller.base_opcode == "async-start":
             found.append(site.caller)
-    return tuple(dict.fromkeys(found))
+    known[key] = tuple(dict.fromkeys(found))
+    return known[key]
 
 
 # ---------------------------------------------------------------------------- bytes
@@ -363,7 +374,7 @@ def ring_like(pairs: frozenset[tuple[int, int]]) -> bool:
 def channel_of(operation: Instruction) -> int | None:
     """channel_id; None where it has none, and where it is no number."""
     text = attribute(operation, "channel_id")
-    return int(text) if text is not None and text.isdigit() else None
+    return None if text is None else whole_number(text)
 
 
 def attribute(instruction: Instruction, name: str) -> str | None:

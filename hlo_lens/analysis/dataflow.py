@@ -16,6 +16,7 @@ from typing import Literal
 
 from hlo_lens.analysis.calls import CallGraph, CallSite
 from hlo_lens.hlo import Computation, Instruction
+from hlo_lens.hlo.attributes import whole_number
 from hlo_lens.hlo.opcodes import sugar
 
 MOVES = frozenset(("bitcast", "convert", "copy", "reshape"))
@@ -39,6 +40,8 @@ _RESULT_OF_START = {
 # Longer chains of moves than this do not occur; a text with computations that call themselves
 # would otherwise never end.
 _MOST_STEPS = 4096
+# Loops inside each other; real programs have a handful.
+_MOST_LOOPS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +173,12 @@ def is_invariant(graph: CallGraph, loop: Instruction, path: tuple[int, ...]) -> 
     if found is None:
         # A body that holds its own while gets this answer, which ends the walk.
         known[loop, path] = False
-        found = known[loop, path] = _is_handed_on(graph, loop, path)
-    return found
+        # The walk goes into the loops of the body in turn; what lies too deep is not looked at.
+        if graph.walking_into < _MOST_LOOPS:
+            graph.walking_into += 1
+            found = known[loop, path] = _is_handed_on(graph, loop, path)
+            graph.walking_into -= 1
+    return bool(found)
 
 
 def _is_handed_on(graph: CallGraph, loop: Instruction, path: tuple[int, ...]) -> bool:
@@ -198,8 +205,7 @@ def called(instr: Instruction, attribute: str) -> Computation | None:
 def tuple_index(instr: Instruction) -> int | None:
     """`index` of a get-tuple-element; None where it cannot be read."""
     match = _INDEX.match(instr.tail)
-    text = match[1] if match else (attribute_text(instr, "index") or "")
-    return int(text) if text.isdecimal() else None
+    return whole_number(match[1] if match else (attribute_text(instr, "index") or ""))
 
 
 def attribute_text(instr: Instruction, name: str) -> str | None:

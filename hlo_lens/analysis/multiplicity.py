@@ -28,6 +28,9 @@ class Executions:
     trips_kind: TripsKind | None = None
 
 
+MOST = 2**63 - 1
+"""The largest count: more, which only a text can say that no one runs, is no bound."""
+
 UNKNOWN = Executions(None, None, None)
 
 Bounds = tuple[int, int | None]
@@ -123,6 +126,7 @@ def _sum(addends: list[tuple[Bounds | None, TripsKind | None]]) -> Executions:
     most: int | None = 0
     for bounds in known:
         most = None if most is None or bounds[1] is None else most + bounds[1]
-    if len(known) < len(addends):
+    if len(known) < len(addends) or (most is not None and most > MOST):
         most = None
+    least = min(least, MOST)
     return Executions(least if least == most else None, least, most, kind)

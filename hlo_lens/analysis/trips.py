@@ -17,6 +17,7 @@ from typing import Literal
 from hlo_lens.analysis.calls import CallGraph
 from hlo_lens.analysis.dataflow import Value, attribute_text, called, number_of, trace
 from hlo_lens.hlo import Instruction
+from hlo_lens.hlo.attributes import whole_number
 
 TripsKind = Literal["annotated", "inferred", "bounded", "unknown"]
 
@@ -100,7 +101,10 @@ def trips_of(graph: CallGraph, loop: Instruction) -> Trips:
 
 
 def _annotation(loop: Instruction) -> tuple[int | None, int | None, int | None]:
-    """(trip count, index of the induction variable, its step) as the backend_config has them."""
+    """(trip count, index of the induction variable, its step) as the backend_config has them.
+
+    What cannot be one, such as a count below zero, is taken for none.
+    """
     try:
         config = loop.backend_config
     except ValueError:
@@ -108,14 +112,17 @@ def _annotation(loop: Instruction) -> tuple[int | None, int | None, int | None]:
     if config is None:
         return None, None, None
     count, index, step = (
-        int(text) if re.fullmatch(r"-?\d+", text := str(value), re.A) else None
+        str(value) if isinstance(value, int | str) else ""
         for value in (
             config.get("known_trip_count", "n"),
             config.get("known_induction_variable", "tuple_index"),
             config.get("known_init_step", "step"),
         )
     )
-    return count, index, step
+    change = whole_number(step.removeprefix("-"))
+    if change is not None and step.startswith("-"):
+        change = -change
+    return whole_number(count), whole_number(index), change
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import sqlite3
 import time
@@ -146,7 +147,10 @@ def _stored(
 def _storable(value: object) -> object:
     """A whole number beyond 64 bits as a float, half a surrogate pair as a question mark."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 

@@ -214,6 +214,15 @@ def parse_int(text: str) -> int:
     return int(text)
 
 
+def whole_number(text: str) -> int | None:
+    """`3`; None for anything else: a sign, other digits than ours, more than 64 bits hold."""
+    # Of a number of some thousand digits, `int` raises ValueError.
+    if not text.isascii() or not text.isdigit() or len(text) > 20:
+        return None
+    number = int(text)
+    return number if number < 2**64 else None
+
+
 def parse_bool(text: str) -> bool:
     """`true` or `false`; old text also has `1` and `0`."""
     text = text.strip()

@@ -293,8 +293,7 @@ class Instruction:
         """N of `parameter(N)`, or None for every other opcode."""
         if self.opcode != "parameter":
             return None
-        number = attrs.strip_comments(self.argument_text).strip()
-        return int(number) if number.isdecimal() else None
+        return attrs.whole_number(attrs.strip_comments(self.argument_text).strip())
 
     @property
     def tuple_index(self) -> int | None:
@@ -743,8 +742,7 @@ class Module:
         return self._header_int("replica_count")
 
     def _header_int(self, key: str) -> int | None:
-        text = self.header.get(key, "")
-        return int(text) if text.isdecimal() else None
+        return attrs.whole_number(self.header.get(key, ""))
 
     @cached_property
     def input_output_alias(self) -> tuple[Alias, ...]:

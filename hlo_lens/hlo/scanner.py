@@ -29,7 +29,7 @@ _MAX_DEPTH = 64
 """Nesting of inline computations and anonymous operands; printers nest one or two deep."""
 
 _KEY = re.compile(r"[A-Za-z_][\w.-]*(?==)", re.A)
-_TUPLE_INDEX = re.compile(r"#(\d+)")
+_TUPLE_INDEX = re.compile(r"#(\d{1,18})", re.A)
 _FRAME_TABLE = re.compile(r"(?:FileNames|FunctionNames|FileLocations|StackFrames)\b")
 _FRAME_ENTRY = re.compile(r"\d+\s+(?:\"(?:[^\"\\]|\\.)*\"|\{[^{}]*\})")
 _HALF_A_WORD = re.compile(r"(?:[%\w.-]+|[{(\[#=]|/(?:\*.*)?|//.*)\Z", re.A | re.S)
@@ -98,6 +98,9 @@ class Scanner:
         self._names: set[str] = set()
         self._suffixes: dict[str, int] = {}
         self._depth = 0
+        # Of the single-instruction form: its parameters by name, and how many there are.
+        self._declared: dict[str, int] = {}
+        self._parameters = 0
 
     def forget(self) -> None:
         """Drop what was scanned so far."""
@@ -474,7 +477,11 @@ class Scanner:
         pos = name.end()
         if target is None:
             return self._unknown(start, pos, name[1], shape, builder), pos
+        depth = 0
         while (element := _TUPLE_INDEX.match(text, pos)) is not None:
+            depth += 1
+            if depth > _MAX_DEPTH:
+                raise self.error(pos, f"at most {_MAX_DEPTH} levels of tuples", found="one more")
             target = self._element(builder, target, int(element[1]))
             pos = element.end()
         return target, pos
@@ -500,16 +507,16 @@ class Scanner:
 
     def _undeclared(self, builder: _Builder, name: str, shape: str) -> int:
         """A parameter for an operand that the single-instruction form does not declare."""
-        known = next(
-            (k for k, i in enumerate(builder.implied) if name and i.name == name), None
-        )
+        known = self._declared.get(name)
         if known is not None:
-            return ~known
-        number = sum(implied.opcode == "parameter" for implied in builder.implied)
+            return known
+        number = self._parameters
+        self._parameters += 1
         implied = Implied(
             name or f"parameter.{number}", "parameter", shape, argument=str(number)
         )
-        return self._imply(builder, implied)
+        made = self._declared[implied.name] = self._imply(builder, implied)
+        return made
 
     def _element(self, builder: _Builder, target: int, index: int) -> int:
         """The implied get-tuple-element `target#index`."""

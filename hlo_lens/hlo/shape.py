@@ -14,7 +14,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Final
 
-from hlo_lens.hlo.attributes import parse_int, split_list, strip_comments
+from hlo_lens.hlo.attributes import parse_int, split_list, strip_comments, whole_number
 
 DTYPE_BITS: Final[Mapping[str, int]] = MappingProxyType(
     {f"{sign}{bits}": bits for sign in "su" for bits in (1, 2, 4, 8, 16, 32, 64)}
@@ -181,13 +181,21 @@ class Shape:
 # ---------------------------------------------------------------------------- sizes
 
 
+_MOST: Final = 2**63 - 1
+
+
 def _sum(sizes: list[int | None]) -> int | None:
     known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+    return _held(sum(known)) if len(known) == len(sizes) else None
 
 
 def _size(count: int | None, bits: int | None) -> int | None:
-    return None if count is None or bits is None else -(-count * bits // 8)
+    return None if count is None or bits is None else _held(-(-count * bits // 8))
+
+
+def _held(size: int) -> int | None:
+    """Sizes are 64-bit numbers, as in XLA; the text that says more is damaged."""
+    return size if 0 <= size <= _MOST else None
 
 
 def _padded_size(shape: Shape, layout: Layout) -> int | None:
@@ -341,8 +349,8 @@ def _array_of_text(dtype: str, dimensions: str, layout: str) -> Shape:
 
 
 def _array(dtype: str, dimensions: str, layout: Layout | None) -> Shape:
-    if dimensions.isdigit():
-        sizes: tuple[int | None, ...] = (int(dimensions),)
+    if dimensions.isdecimal():
+        sizes: tuple[int | None, ...] = (_dimension(dimensions),)
         dynamic: tuple[bool, ...] = (False,)
     elif not dimensions:
         sizes, dynamic = (), ()
@@ -363,10 +371,10 @@ def _array(dtype: str, dimensions: str, layout: Layout | None) -> Shape:
 def _dimension(text: str) -> int | None:
     if text in ("?", "<=?"):
         return None
-    number = text.removeprefix("<=")
-    if not (number.isascii() and number.isdigit()):
-        raise ValueError(f"expected a dimension such as 8, <=8 or ?, found {text!r}")
-    return int(number)
+    number = whole_number(text.removeprefix("<="))
+    if number is None or number > _MOST:
+        raise ValueError(f"expected a dimension such as 8, <=8 or ?, found {_short(text)}")
+    return number
 
 
 def _integers(text: str) -> tuple[int, ...]:
