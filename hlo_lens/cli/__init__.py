@@ -24,6 +24,8 @@ VERBS = {
     "query": "Ask the tables with SQL.",
     "show": "Show one instruction or computation, and how it is reached.",
     "ls": "List the modules and stages of a dump folder.",
+    "compile": "Compile a jax function for a TPU, GPU or CPU that need not be here.",
+    "targets": "List what can be compiled for, and what to install for it.",
     "schema": "Describe the tables and their columns.",
     "rules": "List the rules behind the findings, or explain one.",
     "completion": "Print the shell completion script.",

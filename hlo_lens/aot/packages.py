@@ -1,0 +1,153 @@
+"""The packages that a target needs: what is installed, and the pip line for what is not."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from hlo_lens.aot.targets import Target
+
+__all__ = ["Readiness", "installed_versions", "plugin_library", "readiness"]
+
+# Where none is installed: versions that are known to work together, by the newest Python's first.
+_TESTED = (((3, 12), "0.11.0"), ((3, 11), "0.10.2"))
+
+_LIBRARIES = {"cuda": "xla_cuda_plugin.so", "rocm": "xla_rocm_plugin.so"}
+_PLUGIN = {
+    "cuda": re.compile(r"jax-cuda(\d+)-plugin"),
+    "rocm": re.compile(r"jax-rocm(\d+)-plugin"),
+}
+_NEWEST = {"cuda": "13", "rocm": "7"}
+
+# Whose versions a compile depends on; for provenance.
+_REPORTED = (
+    "jax", "jaxlib", "libtpu",
+    "jax-cuda12-plugin", "jax-cuda12-pjrt", "jax-cuda13-plugin", "jax-cuda13-pjrt",
+    "jax-rocm7-plugin", "jax-rocm7-pjrt", "nvidia-cuda-nvcc", "nvidia-nvvm",
+)  # fmt: skip
+_OF_PLATFORM: dict[str, tuple[str, ...]] = {
+    "cpu": (),
+    "tpu": ("libtpu",),
+    "cuda": ("jax-cuda", "nvidia-"),
+    "rocm": ("jax-rocm",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether this Python can compile for a target; `install` is the pip line where it cannot.
+
+    `note` says what is not as it would be with everything there.
+    """
+
+    ready: bool
+    install: str | None = None
+    note: str | None = None
+
+
+def readiness(target: Target) -> Readiness:
+    """What this Python lacks for `target`. Imports neither jax nor a plugin."""
+    jaxlib = _version("jaxlib")
+    missing = [] if jaxlib and _version("jax") else [f"jax=={jaxlib or _tested()}"]
+    release = jaxlib or _tested()
+    if target.platform == "tpu":
+        if _version("libtpu") is None:
+            missing.append(f"libtpu=={_libtpu(release)}" if jaxlib else f"jax[tpu]=={release}")
+    elif target.platform in _LIBRARIES and plugin_library(target.platform) is None:
+        missing += _plugin_packages(target.platform, release)
+    if missing:
+        return Readiness(False, pip_line(missing))
+    if target.platform == "cuda" and not _has_ptxas():
+        return Readiness(
+            True,
+            pip_line(["nvidia-cuda-nvcc", "nvidia-nvvm"]),
+            "no ptxas here: the HLO is complete, but there is no executable to measure",
+        )
+    return Readiness(True)
+
+
+def pip_line(packages: list[str]) -> str:
+    """`pip install` with what a shell would expand in quotes."""
+    packages = [each for each in packages if not _implied(each, packages)]
+    words = (f"'{each}'" if set(each) & set("*[]<>") else each for each in packages)
+    return f"pip install {' '.join(words)}"
+
+
+def _implied(package: str, packages: list[str]) -> bool:
+    """jax==V, where jax[tpu]==V is asked for, too."""
+    return package.replace("jax==", "jax[tpu]==") in packages and package.startswith("jax==")
+
+
+def _plugin_packages(platform: str, release: str) -> list[str]:
+    """A plugin is released with jaxlib, and again as .postN: any of these, but of this release."""
+    major = _NEWEST[platform]
+    pin = f"=={release}" if platform == "cuda" else f"=={release}.*"
+    names = [f"jax-{platform}{major}-{part}{pin}" for part in ("plugin", "pjrt")]
+    return names + (["nvidia-cuda-nvcc", "nvidia-nvvm"] if platform == "cuda" else [])
+
+
+def _libtpu(release: str) -> str:
+    """The libtpu that the installed jax was released with, by its own metadata."""
+    for requirement in _requirements("jax"):
+        match = re.match(r"libtpu\s*==\s*([^\s;]+)", requirement)
+        if match:
+            return match[1]
+    return {"0.11.0": "0.0.44.*", "0.10.2": "0.0.42.*"}.get(release, "*")
+
+
+def _requirements(package: str) -> Iterator[str]:
+    try:
+        yield from requires(package) or ()
+    except PackageNotFoundError:
+        return
+
+
+def _tested() -> str:
+    return next(
+        (release for python, release in _TESTED if sys.version_info >= python), _TESTED[-1][1]
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def installed_versions(platform: str) -> dict[str, str]:
+    """The versions of jax, jaxlib and what compiles for `platform`, by package."""
+    own = _OF_PLATFORM[platform]
+    wanted = [name for name in _REPORTED if name in ("jax", "jaxlib") or name.startswith(own)]
+    found = {name: _version(name) for name in wanted}
+    return {name: number for name, number in found.items() if number is not None}
+
+
+def plugin_library(platform: str) -> Path | None:
+    """The shared library of the PJRT plugin for "cuda" or "rocm"; None where none is installed."""
+    try:
+        spec = find_spec("jax_plugins")
+    except ImportError:
+        return None
+    name = _LIBRARIES[platform]
+    folders = spec.submodule_search_locations if spec else None
+    found = [path for folder in folders or () for path in Path(folder).glob(f"xla_*/{name}")]
+    return max(found, default=None)  # the newest major version
+
+
+def _has_ptxas() -> bool:
+    from shutil import which
+
+    if which("ptxas"):
+        return True
+    try:
+        spec = find_spec("nvidia")
+    except ImportError:
+        return False
+    folders = spec.submodule_search_locations if spec else None
+    return any(next(Path(folder).glob("*/bin/ptxas"), None) is not None for folder in folders or ())

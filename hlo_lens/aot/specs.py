@@ -1,0 +1,73 @@
+"""Device specifications: what XLA has to know of a GPU that is not there.
+
+XLA's GPU compiler takes a `GpuTargetConfigProto` in place of a device. The ones here are XLA's own
+(`xla/backends/gpu/target_config/specs`), as the wheel jax-cuda13-pjrt 0.12.0.1 embeds them; a
+plugin that embeds its own is asked first, since the two were made for each other.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+__all__ = ["DeviceSpec", "device_spec"]
+
+_FILES = {
+    "a100": "nvidia_a100_sxm4_80gb",
+    "h100": "nvidia_h100_80gb_hbm3",
+    "h200": "nvidia_h200_141gb_hbm3e",
+    "b200": "nvidia_b200",
+    "gb300": "nvidia_gb300",
+    "gfx942": "mi300x",
+    "gfx950": "mi350x",
+}
+_OURS = "xla/backends/gpu/target_config/specs, as embedded in jax-cuda13-pjrt 0.12.0.1"
+_DESCRIPTION = re.compile(r'device_description_str: "([^"]*)"')
+_LONGEST = 1 << 16  # bytes of one specification; the real ones have 1 to 6 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A `stream_executor.GpuTargetConfigProto` as text, and where it comes from."""
+
+    description: str  # "NVIDIA H100 80GB HBM3"
+    text: str
+    source: str
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the text."""
+        return sha256(self.text.encode()).hexdigest()
+
+
+def device_spec(chip: str, plugin: Path | None = None) -> DeviceSpec:
+    """The specification of `chip` ("h100", "gfx950"): the plugin library's own, else the one here.
+
+    Raises KeyError for a chip that none is known of.
+    """
+    text = files(__package__).joinpath("specs", f"{_FILES[chip]}.txtpb").read_text()
+    match = _DESCRIPTION.search(text)
+    assert match is not None, chip
+    if plugin is not None:
+        own = _embedded(plugin, match[1])
+        if own is not None:
+            return DeviceSpec(match[1], own, f"embedded in {plugin.name}")
+    return DeviceSpec(match[1], text, _OURS)
+
+
+def _embedded(library: Path, description: str) -> str | None:
+    """The text proto of the device `description` among the strings of `library`."""
+    needle = f'device_description_str: "{description}"'.encode()
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        found = data.find(needle)
+        if found < 0:
+            return None
+        start = data.rfind(b"\0", max(0, found - _LONGEST), found) + 1
+        end = data.find(b"\0", found)
+        text = data[start:end].decode(errors="replace")
+    begin = text.find("gpu_device_info {")
+    return text[begin:] if begin >= 0 else None
