@@ -1,0 +1,107 @@
+"""The published cases: every fact their YAML states that a table holds, by SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.passes.asking import ask_file
+from tests.shared import texts
+
+COUNTS = {
+    "opcode_counts": "select count(*) from instructions where opcode = '{}'",
+    "opcodes": "select count(*) from instructions where opcode = '{}'",
+    "custom_call_targets": "select count(*) from custom_calls where target = '{}'",
+    "collectives": "select count(*) from collectives where kind = '{}'",
+    "collectives_static": "select count(*) from collectives where kind = '{}'",
+    "collectives_dynamic": "select sum(executions) from collectives where kind = '{}'",
+    "kernels_by_name": "select count(*) from custom_calls where kernel = '{}'",
+    "bytes_per_execution": "select operand_bytes from collectives where name = '{}'",
+    "workspace_bytes": "select workspace_bytes from custom_calls where name = '{}'",
+}
+"""Fact -> the question whose answer the YAML gives for each key below it."""
+
+BY_PHASE = {
+    "dot_by_phase": "select count(*) from instructions where opcode = 'dot'",
+    "kernels_by_phase": "select count(*) from custom_calls where true",
+    "custom_calls_by_phase": "select count(*) from custom_calls where true",
+}
+# The cases define a phase as that of the instruction's own name.
+PHASE = " and phase = '{}' and phase_from in ('own', 'caller')"
+BY_NAME_AND_PHASE = {
+    "opcodes_by_phase": "select count(*) from instructions where opcode = '{}'",
+    "collectives_by_phase": "select count(*) from collectives where kind = '{}'",
+}
+SCALARS = {
+    "trip_count": "select trip_count from loops",
+    "opt_barriers": "select count(*) from instructions where opcode = 'opt-barrier'",
+    "group_size": "select distinct group_size from collectives",
+    "overlapped": "select sum(overlapped) from async_pairs",
+    "all_gather_output_bytes_each":
+        "select distinct result_bytes from collectives where kind = 'all-gather'",
+    "stacked_residuals_of_fwd_loop":
+        "select json_array_length(stacked) from loops where phase = 'fwd'",
+}  # fmt: skip
+PAIR_COLUMNS = {"instructions_between", "compute_between", "is_sync", "wraps", "bytes",
+                "from_memory_space", "to_memory_space"}  # fmt: skip
+
+
+def questions(facts: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
+    """(what is asked, the SQL, the answer) for each stated fact that a table holds."""
+    for fact, stated in facts.items():
+        if fact in COUNTS:
+            for key, answer in stated.items():
+                yield f"{fact} {key}", COUNTS[fact].format(key), answer
+        elif fact in BY_PHASE:
+            for phase, answer in stated.items():
+                yield f"{fact} {phase}", BY_PHASE[fact] + PHASE.format(phase), answer
+        elif fact in BY_NAME_AND_PHASE:
+            for key, phases in stated.items():
+                for phase, answer in phases.items():
+                    sql = BY_NAME_AND_PHASE[fact].format(key) + PHASE.format(phase)
+                    yield f"{fact} {key} {phase}", sql, answer
+        elif fact in SCALARS:
+            yield fact, SCALARS[fact], stated
+        elif fact == "async_pairs":
+            yield from pair_questions(stated)
+        elif fact == "whiles":
+            for name, loop in stated.items():
+                sql = f"select trip_count, compiler_made, origin_op from loops where name = '{name}'"
+                made = int(loop["compiler_made"])
+                yield name, sql, (loop["trip_count_inferred"], made, loop["origin_op"])
+        elif fact == "collectives_in_loops":
+            for loop, kinds in stated.items():
+                for kind, answer in kinds.items():
+                    yield f"{kind} in {loop}", (
+                        "select count(*) from collectives c join instructions i"
+                        " on i.module = c.module and i.id = c.loop"
+                        f" where c.kind = '{kind}' and i.name = '{loop}'"
+                    ), answer
+
+
+def pair_questions(pairs: list[dict[str, Any]]) -> Iterator[tuple[str, str, object]]:
+    for pair in pairs:
+        for column in sorted(PAIR_COLUMNS & set(pair)):
+            sql = f"select {column} from async_pairs where name = '{pair['start']}'"
+            answer = pair[column]
+            yield f"{column} of {pair['start']}", sql, int(answer) if answer is True else answer
+
+
+def cases() -> Iterator[Any]:
+    for path in texts("cases/*.hlo"):
+        (stated,) = texts(f"cases/{path.name[:2]}-*.yaml")
+        facts = yaml.safe_load(stated.read_text(encoding="utf-8"))["expect"]
+        letter = path.name[2]
+        for what, sql, answer in questions(facts if letter == "-" else facts[letter]):
+            yield pytest.param(path, sql, answer, id=f"{path.name[:3]} {what}")
+
+
+@pytest.mark.parametrize(("path", "sql", "answer"), list(cases()))
+def test_what_a_case_states(path: Path, sql: str, answer: object) -> None:
+    (row,) = ask_file(path, sql)
+    found = row[0] if len(row) == 1 else row
+    assert (found or 0) == answer if answer in (0, False) else found == answer
