@@ -13,8 +13,10 @@ def as_data(found: Skeleton) -> dict[str, object]:
     """`{"schema_version", "name", "stage", "is_scheduled", "roots": [node], "totals": [{…}]}`.
 
     A node has `kind`, `name` of what calls it, `computation`, `phase`, `executions…`, for a loop
-    `trip_count…`, and `items` and `children`. An item (`"kind": "item"`) has `lane`, `table`, `row`
-    (that row, whole), `name` of the instruction it stands at, `text`, and `total…`.
+    `trip_count…`, and `items` and `children`; `omitted` says why these are left out: `again` where
+    they stand at an earlier call of the computation, `deep` where they are nested too deep. An item
+    (`"kind": "item"`) has `lane`, `table`, `row` (that row, whole), `name` of the instruction it
+    stands at, `text`, and `total…`.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -41,8 +43,8 @@ def _node(node: Node) -> dict[str, object]:
             "trip_count_max": node.loop.trips.most,
             "trips_kind": node.loop.trips_kind,
         }
-    if node.again:
-        data["again"] = True
+    if node.omitted is not None:
+        data["omitted"] = node.omitted
     return data | {
         "items": [_item(item) for item in node.items],
         "children": [

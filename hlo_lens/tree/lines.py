@@ -127,7 +127,9 @@ def _node_about(node: Node) -> str:
     about = ["  ".join(map(_short, item.cells)) for item in node.items]
     if node.kind in ("call", "branch", "condition") and node.computation is not None:
         about.append(visible(node.computation.name))
-    if node.again:
+    if node.omitted == "deep":
+        about.append("(its inside is nested too deep)")
+    elif node.omitted == "again":
         about.append("(its inside stands above)")
     if node.loop is not None and node.loop.trips_kind in ("unknown", "bounded"):
         about.append(f"trip count {node.loop.trips_kind}")

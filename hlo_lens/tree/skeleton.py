@@ -24,6 +24,8 @@ NodeKind = Literal["entry", "loop", "condition", "conditional", "branch", "call"
 STRUCTURE = frozenset(("body", "condition", "branch", "call"))
 """Kinds of calls that are nodes; what other calls hold stands where the caller does."""
 
+_DEEPEST = 100  # levels; real programs have a dozen
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -50,8 +52,8 @@ class Node:
     """A computation in its place. `instr` is what calls it, None for the entry.
 
     items: of `instr` itself, such as a collective that is written as a loop. children: nodes and
-    items in text order. loop: of a loop. again: the computation is called more than once, and its
-    inside stands at the first place.
+    items in text order. loop: of a loop. omitted: why its children are left out: they stand where
+    the computation is called first (`again`), or are nested too deep to be read (`deep`).
     """
 
     kind: NodeKind
@@ -62,7 +64,7 @@ class Node:
     runs: Bounds | None
     items: tuple[Item, ...]
     children: tuple[Node | Item, ...]
-    again: bool = False
+    omitted: Literal["again", "deep"] | None = None
 
     def walk(self) -> Iterator[Item]:
         """Every item of it, in order."""
@@ -201,29 +203,19 @@ class _Places:
     """Where the schedule runs an instruction: itself, or the fusions and wrappers around it."""
 
     def __init__(self, analysis: ModuleAnalysis) -> None:
-        self._graph = analysis.graph
-        self._entry = analysis.module.entry
-        self._known: dict[Computation, tuple[Instruction, ...] | None] = {}
+        self._around: dict[Computation, tuple[Instruction, ...]] = {}
+        graph = analysis.graph
+        for computation in graph.order:  # callers before callees
+            sites = graph.callers(computation)
+            inside = computation is not analysis.module.entry and bool(sites)
+            if inside and not any(site.kind in STRUCTURE for site in sites):
+                outer = (instr for site in sites for instr in self.of(site.caller))
+                self._around[computation] = tuple(dict.fromkeys(outer))
 
     def of(self, instr: Instruction) -> tuple[Instruction, ...]:
         """The instructions of loop bodies, branches, called computations and the entry that run
         `instr`; itself where it stands there, or where nothing calls its computation."""
-        around = self._around(instr.computation)
-        return (instr,) if around is None else around
-
-    def _around(self, computation: Computation) -> tuple[Instruction, ...] | None:
-        if computation not in self._known:
-            self._known[computation] = None  # the answer for one that calls itself
-            self._known[computation] = self._find(computation)
-        return self._known[computation]
-
-    def _find(self, computation: Computation) -> tuple[Instruction, ...] | None:
-        sites = self._graph.callers(computation)
-        if not sites or computation is self._entry:
-            return None
-        if any(site.kind in STRUCTURE for site in sites):
-            return None
-        return tuple(dict.fromkeys(outer for site in sites for outer in self.of(site.caller)))
+        return self._around.get(instr.computation) or (instr,)
 
 
 class _Builder:
@@ -245,6 +237,7 @@ class _Builder:
                 of_caller.setdefault(caller.index, []).append(site)
         self._loops = {loop.instr: loop for loop in analysis.loops}
         self._done: set[Computation] = set()
+        self._depth = 0
 
     def roots(self) -> Iterator[Node]:
         """The entry, then every other computation that nothing calls and that has an inside."""
@@ -257,8 +250,18 @@ class _Builder:
                     yield node
 
     def _node(self, kind: NodeKind, computation: Computation, instr: Instruction | None) -> Node:
-        again = computation in self._done
-        self._done.add(computation)
+        omitted: Literal["again", "deep"] | None = None
+        children: tuple[Node | Item, ...] = ()
+        if computation in self._at or computation in self._sites:
+            if computation in self._done:
+                omitted = "again"
+            elif self._depth >= _DEEPEST:
+                omitted = "deep"
+            else:
+                self._done.add(computation)
+                self._depth += 1
+                children = tuple(self._children(computation))
+                self._depth -= 1
         found = self._analysis.executions(computation)
         return Node(
             kind,
@@ -268,8 +271,8 @@ class _Builder:
             None if instr is None else self._analysis.phase(instr).phase,
             _bounds(found),
             self._items_at(instr),
-            () if again else tuple(self._children(computation)),
-            again and (computation in self._at or computation in self._sites),
+            children,
+            omitted,
         )
 
     def _items_at(self, instr: Instruction | None) -> tuple[Item, ...]:
@@ -302,7 +305,7 @@ class _Builder:
                     yield replace(condition, items=())
         if body is not None:
             node = self._node("loop", body, instr)
-            if self._bare_loops or node.children or node.items or node.again:
+            if self._bare_loops or node.children or node.items or node.omitted:
                 yield node
 
     def _conditional(self, sites: Sequence[CallSite]) -> Iterator[Node]:
@@ -310,7 +313,7 @@ class _Builder:
         branches = [self._node("branch", site.callee, instr) for site in sites]
         branches = [replace(branch, items=()) for branch in branches]
         items = self._items_at(instr)
-        if items or any(branch.children or branch.again for branch in branches):
+        if items or any(branch.children or branch.omitted for branch in branches):
             around = self._analysis.executions(instr.computation)
             phase = self._analysis.phase(instr).phase
             yield Node(
@@ -324,7 +327,7 @@ class _Builder:
             node = replace(self._node("call", site.callee, site.caller), items=())
             if len(node.children) == 1:
                 yield from node.children
-            elif node.children or node.again:
+            elif node.children or node.omitted:
                 yield node
 
 

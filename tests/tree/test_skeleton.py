@@ -66,9 +66,7 @@ def test_a_line_says_what_it_is_each_and_per_step() -> None:
     assert squeezed(gather)[4:] == (
         "all-gather sync f32[256,256] exposed 256.0 KiB 4 1.0 MiB fwd gather"
     )
-    assert squeezed(dot)[4:] == (
-        "dot f32 m256 n256 k256 33.6 MFLOP 4 134.2 MFLOP fwd dot.f"
-    )
+    assert squeezed(dot)[4:] == ("dot f32 m256 n256 k256 33.6 MFLOP 4 134.2 MFLOP fwd dot.f")
 
 
 def test_a_loop_adds_up_what_is_in_it() -> None:
@@ -80,9 +78,7 @@ def test_a_loop_adds_up_what_is_in_it() -> None:
 def test_what_is_in_an_unknown_loop_is_a_bound() -> None:
     loop, dot = tree(STEP)[5:7]
     assert squeezed(loop) == "├ while ×? trip count unknown ≥ 0 B ≥ 0 FLOP bwd while.b"
-    assert (
-        squeezed(dot) == "│ ├ dot f32 m256 n256 k256 33.6 MFLOP ≥ 0 ≥ 0 FLOP bwd dot.b"
-    )
+    assert squeezed(dot) == "│ ├ dot f32 m256 n256 k256 33.6 MFLOP ≥ 0 ≥ 0 FLOP bwd dot.b"
 
 
 def test_totals_are_by_lane_and_kind() -> None:
@@ -233,6 +229,7 @@ def test_a_called_computation_of_more_is_a_level_and_shown_once() -> None:
     found = skeleton(Facts(program(text), [TOY]))
     assert marks(text) == ["entry e", "├ call", "│ ├ b", "│ ├ a", "├ call"]
     assert "(its inside stands above)" in lines_of(found)[-1]
+    assert [node.omitted for node in found.roots[0].children] == [None, "again"]  # type: ignore[union-attr]
     # Both calls count: that is 2 runs of each.
     assert [(total.rows, total.runs and total.runs.low) for total in found.totals] == [
         (1, 2),
@@ -286,6 +283,21 @@ def test_a_computation_that_calls_itself_is_no_endless_tree() -> None:
         "ENTRY e {\n  p = f32[] parameter(0)\n  ROOT c = f32[] call(p), to_apply=loop\n}",
     )
     assert "├ call" in marks(text)
+
+
+@pytest.mark.parametrize("operation", ["call(p), to_apply", "fusion(p), kind=kLoop, calls"])
+def test_what_is_nested_absurdly_deep_is_read_and_added_up(operation: str) -> None:
+    levels = [
+        f"level.{n} {{\n  p = f32[] parameter(0)\n  mark.a = f32[] negate(p)\n"
+        f"  ROOT c = f32[] {operation}=level.{n - 1}\n}}"
+        for n in range(1, 1500)
+    ]
+    entry = f"ENTRY e {{\n  p = f32[] parameter(0)\n  ROOT c = f32[] {operation}=level.1499\n}}"
+    found = skeleton(Facts(program(module(LEAF.replace("leaf", "level.0"), *levels, entry)), [TOY]))
+    lines = lines_of(found)
+    assert ("nested too deep" in lines[-1]) == operation.startswith("call")
+    assert [(each.rows, each.total and each.total.low) for each in found.totals] == [(1500, 15000)]
+    assert json.dumps(as_data(found))
 
 
 def test_rows_of_one_instruction_are_one_line_of_the_first_table() -> None:
