@@ -70,7 +70,8 @@ def questions(facts: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
             yield from pair_questions(stated)
         elif fact == "whiles":
             for name, loop in stated.items():
-                sql = f"select trip_count, compiler_made, origin_op from loops where name = '{name}'"
+                columns = "trip_count, compiler_made, origin_op"
+                sql = f"select {columns} from loops where name = '{name}'"
                 made = int(loop["compiler_made"])
                 yield name, sql, (loop["trip_count_inferred"], made, loop["origin_op"])
         elif fact == "collectives_in_loops":
