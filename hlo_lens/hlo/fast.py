@@ -32,7 +32,7 @@ _ROW = re.compile(
     rf"\(([^()\n]*+(?:{_PARENTHESES}[^()\n]*+)*+)\)"
     r"(,[^\n]*+(?:\n(?!  |\}[ \n]|\}, e)[^\n]++)*+|)"
     # The first and the last line of a computation.
-    rf"|(ENTRY )?{_NAME} (?:\([^\n]*\) -> [^\n]* )?(\{{)"
+    rf"|(ENTRY )?{_NAME} (?:(?=[^\n]* \{{$)\([^\n]*\) -> [^\n]* )?(\{{)"
     r'|\}(?:, execution_thread="([^"\\\n]*)")?(?: // [^\n]*)?)(\n+|\Z)',
     re.M | re.A,
 )

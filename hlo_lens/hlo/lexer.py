@@ -24,9 +24,15 @@ _CLOSING = {"{": "}", "(": ")", "[": "]"}
 # part of an unquoted word. Brackets of the other kinds need no counting: they are balanced inside.
 _INSIDE = {
     opening: re.compile(
-        rf'[{re.escape(opening + closing)}]|"(?:[^"\\]|\\.)*"|"|\'[^\'"\n{{}}]*\'|/\*.*?\*/', re.S
+        rf'[{re.escape(opening + closing)}]|"(?:[^"\\]|\\.)*"|"|\'[^\'"\n{{}}]*\'|/\*(?:.*?\*/)?',
+        re.S,
     )
     for opening, closing in _CLOSING.items()
+}
+# The same where no comment ends any more.
+_INSIDE_WITHOUT_COMMENTS = {
+    opening: re.compile(pattern.pattern.removesuffix(r"|/\*(?:.*?\*/)?"), re.S)
+    for opening, pattern in _INSIDE.items()
 }
 _WORD = re.compile(r"(?:[%\w.+*:#?@]|-(?!>))+", re.A)
 _CONTINUES = re.compile(r"[{(\[]|<=|->|\+|~")
@@ -45,7 +51,8 @@ def match_bracket(text: str, pos: int) -> int:
     """
     opening = text[pos]
     depth = 0
-    for match in _INSIDE[opening].finditer(text, pos):
+    tokens = _INSIDE[opening].finditer(text, pos)
+    while (match := next(tokens, None)) is not None:
         token = match.group()
         if token == opening:
             depth += 1
@@ -55,6 +62,8 @@ def match_bracket(text: str, pos: int) -> int:
                 return match.end()
         elif token == '"':
             raise _unclosed(text, match.start(), token)
+        elif token == "/*":  # no comment: not to look for the end of each such one
+            tokens = _INSIDE_WITHOUT_COMMENTS[opening].finditer(text, match.end())
     raise _unclosed(text, pos, _CLOSING[opening])
 
 
@@ -105,7 +114,9 @@ def skip_shape(text: str, pos: int) -> int | None:
 def _skip_buffer(text: str, pos: int) -> int | None:
     """`b(shape)`; `b(` may also be an operation called b, then another word does not follow."""
     inner = skip_space(text, pos + 2)
-    return match_bracket(text, pos + 1) if skip_shape(text, inner) is not None else None
+    if text.startswith("b(", inner) or skip_shape(text, inner) is None:
+        return None
+    return match_bracket(text, pos + 1)
 
 
 def _skip_spaced_array(text: str, pos: int) -> int | None:

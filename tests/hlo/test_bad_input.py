@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -213,3 +214,47 @@ def test_a_cut_real_text_is_never_refused() -> None:
     text = texts("cases/01*.hlo")[0].read_text()
     for cut in range(text.index("\n", text.index("(0)")), len(text)):
         parse(text[:cut])
+
+
+# -- hostile texts --------------------------------------------------------------------------------
+
+LARGE = 100_000
+# A few milliseconds each where time grows with the length, minutes where with its square.
+LONG = {
+    "arrows in a header that opens nothing": "HloModule m\n" + "e (a) -> " * LARGE,
+    "arrows behind parameters": f"{HEAD}}}\ng (p: {' -> x' * LARGE}\n",
+    "comments that do not end": f"{HEAD}  n = f32[2] add({'/*' * LARGE})\n}}\n",
+    "comments that do not end, in attributes": f"{HEAD}  n = f32[2] add(p), a={{{'/*b' * LARGE}\n",
+    "buffers": f"{HEAD}  n = {'b(' * LARGE}\n}}\n",
+    "elements of elements": f"{HEAD}  n = f32[2] negate(p{'#0' * LARGE})\n}}\n",
+    "undeclared operands": f"tuple({', '.join(f'f32[2] a{i}' for i in range(LARGE // 5))})",
+    "undeclared operands without names": f"tuple({', '.join(['f32[2]'] * (LARGE // 5))})",
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("fast", [True, False])
+def test_time_grows_with_the_length_of_hostile_texts(name: str, fast: bool) -> None:
+    start = time.perf_counter()
+    try:
+        parse(LONG[name], fast=fast)
+    except HloParseError as error:
+        assert len(error.render()) < 1000  # noqa: PT017 (any may be refused)
+    assert time.perf_counter() - start < 8
+
+
+def test_a_word_that_is_no_comment_in_a_bracket() -> None:
+    text = f"{HEAD}  ROOT n = f32[2] custom-call(p), backend_config={{path=/*, mode='x'}}, a=1\n}}\n"
+    assert parse(text).entry.root.attribute("a") == "1"
+
+
+def test_an_error_shows_no_control_characters() -> None:
+    with pytest.raises(HloParseError) as raised:
+        parse(f"{HEAD}  n = f32[2] \x1b]0;title\x07\x1b[31m negate(p)\n}}\n")
+    assert raised.value.render().replace("\n", "").isprintable()
+
+
+def test_an_error_shows_a_long_name_in_part() -> None:
+    with pytest.raises(HloParseError) as raised:
+        parse(f"{HEAD}  {'n' * LARGE} f32[2] negate(p)\n}}\n")
+    assert len(str(raised.value)) < 400
