@@ -339,9 +339,17 @@ class Computation:
     """A computation: its instructions are cursors on flat columns (`names`, `opcodes`, …)."""
 
     __slots__ = (
-        "_bounds", "_calls", "_first_row", "_operands", "_rows", "_text_line", "_users",
-        "execution_thread", "first_id", "host", "index", "is_entry", "module", "name", "size",
-    )
+        "_bounds", "_calls", "_first_row", "_operands", "_source", "_text_line", "_users",
+        "execution_thread", "first_id", "host", "index", "is_entry", "module", "name", "names",
+        "opcodes", "rows", "shape_texts", "size", "tails",
+    )  # fmt: skip
+
+    # The columns; cut out of those of the chunk when first asked for (`__getattr__`).
+    rows: Rows
+    names: Sequence[str]
+    opcodes: Sequence[str]
+    shape_texts: Sequence[str]
+    tails: Sequence[str]  # the attributes of each, from the comma behind its operands
 
     def __init__(
         self, module: Module, name: str, rows: Rows | SharedRows, size: int, *,
@@ -351,7 +359,7 @@ class Computation:
         self.module = module
         self.name = name
         self.size = size
-        self._rows = rows
+        self._source = rows
         # Operands can be walked without cutting the columns of a chunk apart.
         self._operands = rows.operands
         self._bounds = rows.bounds
@@ -370,44 +378,33 @@ class Computation:
         entry = "ENTRY " if self.is_entry else ""
         return f"<Computation {entry}%{self.name}: {self.size} instructions>"
 
-    @property
-    def rows(self) -> Rows:
-        """The columns, made when first asked for."""
-        rows = self._rows
-        if not isinstance(rows, Rows):
-            self._text_line = self.text_line
-            rows = self._rows = rows.cut(self._first_row)
-        return rows
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            # Only for a slot that is not filled yet, so that a filled one costs no call.
+            if name not in ("rows", "names", "opcodes", "shape_texts", "tails"):
+                raise AttributeError(f"'Computation' object has no attribute '{name}'")
+            source = self._source
+            if not isinstance(source, Rows):
+                self._text_line = self.text_line
+                source = self._source = source.cut(self._first_row)
+            self.rows = source
+            self.names, self.opcodes = source.names, source.opcodes
+            self.shape_texts, self.tails = source.shapes, source.tails
+            return getattr(self, name)
 
     @property
     def text_line(self) -> int:
         """1-based line of the text on which the computation starts."""
         if self._text_line is None:
             # In a chunk, the row in front of the first instruction is the line that opens it.
-            self._text_line = self._rows.lines[self._first_row - 1]
+            self._text_line = self._source.lines[self._first_row - 1]
         return self._text_line
 
     @property
     def implied(self) -> bool:
         """Whether `OP-start` implies the computation; it is then in no `module.computations`."""
         return self.host is not None
-
-    @property
-    def names(self) -> Sequence[str]:
-        return self.rows.names
-
-    @property
-    def opcodes(self) -> Sequence[str]:
-        return self.rows.opcodes
-
-    @property
-    def shape_texts(self) -> Sequence[str]:
-        return self.rows.shapes
-
-    @property
-    def tails(self) -> Sequence[str]:
-        """Raw attribute text of each instruction, from the comma behind its operands."""
-        return self.rows.tails
 
     @property
     def instructions(self) -> InstructionList:
@@ -463,16 +460,16 @@ class Computation:
         return users
 
     def name_of(self, index: int) -> str:
-        return self.rows.names[index] if index >= 0 else self.rows.implied[~index].name
+        return self.names[index] if index >= 0 else self.rows.implied[~index].name
 
     def opcode_of(self, index: int) -> str:
-        return self.rows.opcodes[index] if index >= 0 else self.rows.implied[~index].opcode
+        return self.opcodes[index] if index >= 0 else self.rows.implied[~index].opcode
 
     def shape_of(self, index: int) -> str:
-        return self.rows.shapes[index] if index >= 0 else self.rows.implied[~index].shape
+        return self.shape_texts[index] if index >= 0 else self.rows.implied[~index].shape
 
     def tail_of(self, index: int) -> str:
-        return self.rows.tails[index] if index >= 0 else self.rows.implied[~index].tail
+        return self.tails[index] if index >= 0 else self.rows.implied[~index].tail
 
     def line_of(self, index: int) -> int:
         if self.host is not None:
