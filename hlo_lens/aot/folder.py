@@ -35,15 +35,20 @@ def clear(folder: Path) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def collect(dump: Path, folder: Path, roots: Roots, *, all_passes: bool) -> dict[str, str]:
+def collect(
+    dump: Path, folder: Path, roots: Roots, *, devices: int, all_passes: bool
+) -> dict[str, str]:
     """Copy the HLO of `dump` to `folder` under plain names; the sha256 of each, by name.
 
     A later file of a stage replaces an earlier one, as XLA writes them in the order of the compile.
+    For one device there is nothing to partition, though XLA's GPU compiler says that it has.
     """
     chosen: dict[str, Path] = {}
     for path in sorted(dump.glob("*.txt")):
         for name in _plain_names(path.name, all_passes=all_passes):
             chosen[name] = path
+    if devices == 1:
+        chosen.pop(f"{dumps.PARTITIONED}.txt", None)
     digests = {}
     for name, path in sorted(chosen.items()):
         text = roots.text(path.read_text(encoding="utf-8", errors="replace"))

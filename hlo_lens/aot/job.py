@@ -146,10 +146,10 @@ def _death(code: int, log: str) -> str:
     """Why a process ended without a word of its own: XLA's last one, or the signal."""
     fatal = [match[1] or match[2] for match in _FATAL.finditer(log)]
     try:
-        how = f"the compiler died ({signal.Signals(-code).name})" if code < 0 else None
+        how = f"the compiling process died ({signal.Signals(-code).name})" if code < 0 else None
     except ValueError:
-        how = f"the compiler died (signal {-code})"
-    how = how or f"the compiler ended with exit code {code}"
+        how = f"the compiling process died (signal {-code})"
+    how = how or f"the compiling process ended with exit code {code}"
     return f"{how}: {fatal[-1]}" if fatal else how
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +21,6 @@ __all__ = ["Readiness", "installed_versions", "plugin_library", "readiness"]
 _TESTED = (((3, 12), "0.11.0"), ((3, 11), "0.10.2"))
 
 _LIBRARIES = {"cuda": "xla_cuda_plugin.so", "rocm": "xla_rocm_plugin.so"}
-_PLUGIN = {
-    "cuda": re.compile(r"jax-cuda(\d+)-plugin"),
-    "rocm": re.compile(r"jax-rocm(\d+)-plugin"),
-}
 _NEWEST = {"cuda": "13", "rocm": "7"}
 
 # Whose versions a compile depends on; for provenance.
@@ -53,22 +52,30 @@ class Readiness:
 def readiness(target: Target) -> Readiness:
     """What this Python lacks for `target`. Imports neither jax nor a plugin."""
     jaxlib = _version("jaxlib")
-    missing = [] if jaxlib and _version("jax") else [f"jax=={jaxlib or _tested()}"]
     release = jaxlib or _tested()
-    if target.platform == "tpu":
-        if _version("libtpu") is None:
-            missing.append(f"libtpu=={_libtpu(release)}" if jaxlib else f"jax[tpu]=={release}")
-    elif target.platform in _LIBRARIES and plugin_library(target.platform) is None:
+    missing = [] if jaxlib and _version("jax") else [f"jax=={release}"]
+    if target.platform == "tpu" and _version("libtpu") is None:
+        missing.append(f"libtpu=={_libtpu(release)}" if jaxlib else f"jax[tpu]=={release}")
+    elif target.platform in _LIBRARIES and not _plugin_fits(target.platform, release):
         missing += _plugin_packages(target.platform, release)
     if missing:
         return Readiness(False, pip_line(missing))
+    return _less_than_all(target, release) or Readiness(True)
+
+
+def _less_than_all(target: Target, release: str) -> Readiness | None:
+    """What is not as it would be with everything there; None where everything is."""
+    if target.platform == "tpu":
+        wanted, there = _libtpu(release), str(_version("libtpu"))
+        if not f"{there}.".startswith(wanted.rstrip("*")):
+            told = f"libtpu {there} is not the one that jax {release} was released with"
+            return Readiness(True, pip_line([f"libtpu=={wanted}"]), told)
     if target.platform == "cuda" and not _has_ptxas():
-        return Readiness(
-            True,
-            pip_line(["nvidia-cuda-nvcc", "nvidia-nvvm"]),
-            "no ptxas here: the HLO is complete, but there is no executable to measure",
-        )
-    return Readiness(True)
+        told = "no ptxas here: the HLO is complete, but there is no executable to measure"
+        return Readiness(True, pip_line(["nvidia-cuda-nvcc", "nvidia-nvvm"]), told)
+    if target.platform == "rocm" and not _loads(str(plugin_library("rocm"))):
+        return Readiness(True, None, "ROCm is not installed: give --allow-stub-runtime")
+    return None
 
 
 def pip_line(packages: list[str]) -> str:
@@ -81,6 +88,15 @@ def pip_line(packages: list[str]) -> str:
 def _implied(package: str, packages: list[str]) -> bool:
     """jax==V, where jax[tpu]==V is asked for, too."""
     return package.replace("jax==", "jax[tpu]==") in packages and package.startswith("jax==")
+
+
+def _plugin_fits(platform: str, release: str) -> bool:
+    """Whether a plugin is installed that was released with this jaxlib; jax refuses any other."""
+    library = plugin_library(platform)
+    if library is None:
+        return False
+    its = _version(f"jax-{platform}{library.parent.name.removeprefix(f'xla_{platform}')}-plugin")
+    return its is not None and f"{its}.".startswith(f"{release}.")
 
 
 def _plugin_packages(platform: str, release: str) -> list[str]:
@@ -140,10 +156,16 @@ def plugin_library(platform: str) -> Path | None:
     return max(found, default=None)  # the newest major version
 
 
-def _has_ptxas() -> bool:
-    from shutil import which
+@cache
+def _loads(library: str) -> bool:
+    """Whether the dynamic linker finds all that `library` needs; tried in another process."""
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    tried = subprocess.run([sys.executable, "-c", code, library], capture_output=True, timeout=60)
+    return tried.returncode == 0
 
-    if which("ptxas"):
+
+def _has_ptxas() -> bool:
+    if shutil.which("ptxas"):
         return True
     try:
         spec = find_spec("nvidia")

@@ -1,15 +1,14 @@
-"""What is compiled: `MODULE:FUNCTION`, a builder that returns it, or a function sent by value."""
+"""What is compiled: what `MODULE:FUNCTION` names, or what that returns."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import pickle
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-__all__ = ["FunctionError", "build", "check_reference", "needs_mesh", "resolve", "serialize"]
+__all__ = ["FunctionError", "build", "check_reference", "needs_mesh", "resolve"]
 
 
 class FunctionError(ValueError):
@@ -108,38 +107,4 @@ def build(
     raise FunctionError(
         f"{name} returned no (function, (argument, ...)). To compile {name} itself, say what its "
         "arguments are (--arg)"
-    )
-
-
-def serialize(value: Any) -> bytes:
-    """`value`, so that another process can have it: by cloudpickle where that is installed.
-
-    Raises `FunctionError` that says what to do where it cannot be sent.
-    """
-    try:
-        import cloudpickle
-    except ImportError:
-        cloudpickle = None
-    try:
-        data: bytes = (cloudpickle or pickle).dumps(value)
-    except Exception as problem:  # pickling raises what the objects within it raise
-        raise FunctionError(_unpicklable(problem, has_cloudpickle=cloudpickle is not None)) from (
-            problem
-        )
-    if cloudpickle is None and b"__main__" in data:
-        raise FunctionError(_unpicklable(None, has_cloudpickle=False))
-    return data
-
-
-def _unpicklable(problem: Exception | None, *, has_cloudpickle: bool) -> str:
-    if not has_cloudpickle:
-        return (
-            "a function that is defined in a notebook, a script or another function takes "
-            "cloudpickle to be compiled in another process: pip install 'hlo-lens[aot]', or put "
-            "it into a module"
-        )
-    return (
-        f"this function cannot be sent to the compiling process ({problem}); where it holds a "
-        "jax Mesh or devices, pass a function that takes the mesh and returns (function, "
-        "arguments) to compile_reference"
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import IO, Any
 from hlo_lens.aot.arguments import ArgumentSpec
 from hlo_lens.aot.gpu import answer_for_cudnn, believe_in_a_gpu
 from hlo_lens.aot.scrub import Roots
+from hlo_lens.aot.sending import on_mesh, receive
 from hlo_lens.aot.targets import Target
 
 __all__ = ["Request", "main"]
@@ -105,7 +105,9 @@ def _tell(events: IO[str], **event: object) -> None:
 def _sentence(problem: BaseException) -> str:
     lines = [line for line in str(problem).splitlines() if line.strip()]
     first = lines[0].strip() if lines else ""
-    if isinstance(problem, Refused) or hasattr(problem, "render"):
+    # XLA's own errors begin with a status, INVALID_ARGUMENT; jax's class for them says no more.
+    of_xla = type(problem).__name__ in ("JaxRuntimeError", "XlaRuntimeError")
+    if of_xla or isinstance(problem, Refused) or hasattr(problem, "render"):
         return first
     return f"{type(problem).__name__}: {first}" if first else type(problem).__name__
 
@@ -142,6 +144,7 @@ class _Compile:
         mesh = _mesh(request)
         self._keep("device", {"kind": mesh.devices.flat[0].device_kind, "stand_ins": stand_ins})
         self._keep("mesh", {"axes": dict(mesh.shape), "devices": int(mesh.devices.size)})
+        self._step("building the function")
         function, arguments = _what(request, mesh)
         self._step("tracing")
         jitted = function if hasattr(function, "trace") else jax.jit(function)
@@ -266,7 +269,7 @@ def _what(request: Request, mesh: Any) -> tuple[Callable[..., Any], tuple[Any, .
 
     given: tuple[Any, ...] = tuple(_struct(each, mesh) for each in request.arguments)
     if request.pickled is not None:
-        function, given = pickle.loads(Path(request.pickled).read_bytes())
+        function, given = receive(Path(request.pickled).read_bytes(), mesh)
     else:
         assert request.reference is not None
         function = resolve(request.reference)
@@ -310,14 +313,12 @@ def _placed(leaf: Any, mesh: Any) -> Any:
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         return leaf
     sharding = getattr(leaf, "sharding", None)
-    spec, kind = jax.sharding.PartitionSpec(), None
     if isinstance(sharding, jax.sharding.NamedSharding):
-        if isinstance(leaf, jax.ShapeDtypeStruct) and sharding.mesh == mesh:
-            return leaf
-        spec, kind = sharding.spec, sharding.memory_kind
-    elif sharding is not None and not isinstance(sharding, jax.sharding.SingleDeviceSharding):
+        on_target = on_mesh(sharding, mesh)
+    elif sharding is None or isinstance(sharding, jax.sharding.SingleDeviceSharding):
+        on_target = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    else:
         return leaf
-    on_target = jax.sharding.NamedSharding(mesh, spec, memory_kind=kind)
     return jax.ShapeDtypeStruct(
         leaf.shape, leaf.dtype, sharding=on_target, weak_type=getattr(leaf, "weak_type", False)
     )
