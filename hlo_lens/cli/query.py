@@ -62,11 +62,14 @@ def command(
 
     Every table is there (see `hlolens schema`), and only those the query touches are computed. With
     several files the tables hold the rows of all; module counts through them, in order. The
-    dialect is SQLite's: refs and json columns are JSON text, which json_each() and -> take
-    apart; a bool is 1 or 0. NULL is printed as NULL, and is an empty field in CSV.
+    dialect is SQLite's: a ref is the id of a row of instructions; refs and json columns are JSON
+    text, which json_each() and -> take apart; a bool is 1 or 0. NULL is printed as NULL, and is
+    an empty field in CSV.
 
     \b
     hlolens query step.hlo "SELECT logical_kind, count(*) FROM collectives GROUP BY 1"
+    hlolens query step.hlo "SELECT c.name, i.name AS loop FROM collectives c
+      LEFT JOIN instructions i ON (i.module, i.id) = (c.module, c.loop)"
     """
     from hlo_lens.facts import Facts
     from hlo_lens.facts.sqlite import QueryError, run_query

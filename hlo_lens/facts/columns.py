@@ -16,13 +16,13 @@ COLUMN_TYPES: tuple[ColumnType, ...] = get_args(ColumnType)
 ROLES: tuple[Role, ...] = get_args(Role)
 
 TYPE_DOCS: dict[ColumnType, str] = {
-    "ref": "id of a written instruction of the row's module",
+    "ref": "id of a written instruction of the row's module, in the table instructions",
     "refs": "ids of written instructions of the row's module; a JSON array in SQL",
     "int": "whole number",
     "float": "number",
     "bytes": "whole number of bytes",
     "flops": "number of floating-point operations, a multiply-add counting two",
-    "bool": "truth value; 1 or 0 in SQL, JSON and CSV",
+    "bool": "truth value; 1 or 0 in a query, true or false in the JSON of inspect",
     "enum": "one of the words listed",
     "text": "text",
     "json": "JSON text",

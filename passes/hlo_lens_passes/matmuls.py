@@ -41,6 +41,15 @@ _OPERATIONS: Final = ("dot", "scaled-dot", "ragged-dot", "convolution")
 # The operation each opcode is or, with async sugar, starts.
 _FORMS: Final = {**{op: op for op in _OPERATIONS}, **{f"{op}-start": op for op in _OPERATIONS}}
 _GEMMS: Final = frozenset(("gemm", "scaled_gemm", "grouped_gemm"))
+# Where the config of a fusion says what makes its code, on a GPU, a CPU, and a GPU in 2023.
+_FUSION_KIND: Final = (("fusion_backend_config", "kind"), ("fusion_config", "kind"), ("kind",))
+_FUSION_KINDS: Final = {
+    "__triton": "triton",
+    "__triton_gemm": "triton",
+    "__triton_nested_gemm_fusion": "triton",
+    "__cudnn$fusion": "cudnn",
+    "__ynn_fusion": "ynnpack",
+}
 # What changes how a value lies in memory, and neither what it is nor its dtype.
 _MOVES: Final = frozenset(("bitcast", "copy", "reshape", "transpose"))
 
@@ -62,8 +71,9 @@ TABLE = Table(
             "backend",
             "text",
             "structural",
-            "what computes it: the library of a gemm call; NULL for a dot, which the compiler"
-            " may still hand to one",
+            "what computes it: the library of a gemm call, or what the config of the fusion around"
+            " a dot names, such as triton; NULL for another dot, which the compiler may still hand"
+            " to a library",
         ),
         Column("lhs_dtype", "text", "structural", "dtype of the left operand"),
         Column("rhs_dtype", "text", "structural", "dtype of the right operand"),
@@ -222,7 +232,7 @@ def _read(instruction: Instruction, known: Catalogue, graph: CallGraph) -> _Matm
         return _read_call(instruction, known)
     if form == "convolution":
         return _read_convolution(instruction, graph)
-    return _read_dot(instruction, form)
+    return _read_dot(instruction, form, graph)
 
 
 # ---------------------------------------------------------------------------------- sizes
@@ -293,12 +303,13 @@ def _sizes(dims: Dims | None, operands: Sequence[Instruction]) -> dict[str, int 
 # ---------------------------------------------------------------------------------- dots
 
 
-def _read_dot(dot: Instruction, form: str) -> _Matmul:
+def _read_dot(dot: Instruction, form: str, graph: CallGraph) -> _Matmul:
     operands = dot.operands[:2] if len(dot.operands) >= 2 else ()
     attributes = attributes_of(dot)
     dims = _dot_dims(attributes, [shape_of(one) for one in operands], result_of(dot))
     columns: dict[str, object] = {
         "form": form,
+        "backend": next(filter(None, map(_fusion_backend, _fusions_around(graph, dot))), None),
         **_written(dot, operands, attributes),
         **_sizes(dims, operands),
         "ragged": form == "ragged-dot",
@@ -424,6 +435,17 @@ def _fusions_around(graph: CallGraph, instr: Instruction) -> Iterator[Instructio
     while site is not None and site.kind == "fusion":
         yield site.caller
         site = graph.only_caller(site.caller.computation)
+
+
+def _fusion_backend(fusion: Instruction) -> str | None:
+    """What makes the code of the fusion; None where its config names nothing that is known."""
+    if not any(kind in fusion.tail for kind in _FUSION_KINDS):
+        return None
+    config = config_of(attributes_of(fusion))
+    if config is None:
+        return None
+    kinds = (config.get(*path) for path in _FUSION_KIND)
+    return next((_FUSION_KINDS[kind] for kind in kinds if kind in _FUSION_KINDS), None)
 
 
 def _says_ragged(instruction: Instruction) -> bool:

@@ -88,6 +88,40 @@ def test_dtypes_algorithm_and_precision() -> None:
     assert ask(text, sql)[0][2] == "f32"
 
 
+@pytest.mark.parametrize(
+    ("config", "backend"),
+    [
+        ('{"fusion_backend_config":{"kind":"__triton_nested_gemm_fusion"}}', "triton"),
+        ('{"fusion_backend_config":{"kind":"__triton_gemm"}}', "triton"),
+        ('{"kind":"__triton_gemm","triton_gemm_config":{}}', "triton"),
+        ('{"fusion_backend_config":{"kind":"__cudnn$fusion"}}', "cudnn"),
+        ('{"fusion_config":{"kind":"__ynn_fusion"}}', "ynnpack"),
+        ('{"fusion_backend_config":{"kind":"__custom_fusion"}}', None),
+        ('{"note":"__triton_gemm"}', None),
+        ("{broken __triton_gemm", None),
+    ],
+)
+def test_the_config_of_the_fusion_around_a_dot_says_what_computes_it(
+    config: str, backend: str | None
+) -> None:
+    text = f"""\
+HloModule m
+fused {{
+  a = f32[4,8] parameter(0)
+  b = f32[8,16] parameter(1)
+  ROOT d = f32[4,16] dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+ENTRY main {{
+  a = f32[4,8] parameter(0)
+  b = f32[8,16] parameter(1)
+  ROOT f = f32[4,16] fusion(a, b), kind=kCustom, calls=fused, backend_config={config}
+}}
+"""
+    if not config.endswith("}"):
+        text = text.replace(config, f'"{config}"')
+    assert ask(text, "select form, backend from matmuls") == [("dot", backend)]
+
+
 def test_scaled_and_ragged_dots_are_rows_of_their_own_form() -> None:
     scaled = """\
 HloModule m
