@@ -175,6 +175,14 @@ def format_option(*formats: str) -> Callable[[F], F]:
     )
 
 
+def complete_tables(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of tables, for the shell."""
+    from hlo_lens.facts import discover_passes
+
+    names = (table.name for table in discover_passes().tables)
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def output_option(function: F) -> F:
     """`-o PATH`, as `output`: None or "-" for standard output; see `open_output`."""
     return click.option(

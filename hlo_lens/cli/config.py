@@ -99,6 +99,11 @@ def _checked(path: Path, table: dict[str, Any], verbs: Container[str]) -> Config
     sections: dict[str, dict[str, Any]] = {}
     for key, value in table.items():
         if isinstance(value, dict):
+            if key == "tool" and "hlolens" in value:
+                raise ConfigError(
+                    f"{path}: [tool.hlolens] is for pyproject.toml; here its keys stand at the top,"
+                    " and the verbs' as [VERB]"
+                )
             if key not in verbs:
                 raise ConfigError(f"{path}: no verb {key!r}{hint(key, verbs)}")
             sections[key] = value

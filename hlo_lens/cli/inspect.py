@@ -10,6 +10,7 @@ import click
 from hlo_lens.cli.common import (
     INPUT,
     choice_options,
+    complete_tables,
     console,
     error,
     format_option,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     "tables",
     metavar="NAME",
     multiple=True,
+    shell_complete=complete_tables,
     help="Give the rows of this table in full instead of the report; may be repeated.",
 )
 @click.option("--all", "everything", is_flag=True, help="Give the rows of every table in full.")
@@ -122,7 +124,7 @@ def _write_tables(facts: Facts, names: Sequence[str], output_format: str, stream
             return json_text(value)
         return int(value) if isinstance(value, bool) else value
 
-    stream.write(f"{facts.program.name}\n")
+    stream.write("  ".join(filter(None, (facts.program.name, facts.program.main.filename))) + "\n")
     for table in tables:
         stream.write(f"\n{table.name}: a row is {table.row}\n")
         rows = [tuple(map(as_sql, row)) for row in facts.rows(table.name)]

@@ -27,8 +27,14 @@ if TYPE_CHECKING:
 _STYLES = {"note": "cyan", "warning": "yellow", "error": "red"}
 
 
+def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from hlo_lens.facts import discover_passes
+
+    return [rule for rule in discover_passes().rules if rule.startswith(incomplete)]
+
+
 @verb()
-@click.argument("rule", metavar="[ID]", required=False)
+@click.argument("rule", metavar="[ID]", required=False, shell_complete=_complete)
 @format_option("terminal", "json")
 @output_option
 def command(rule: str | None, output_format: str, output: str | None) -> None:

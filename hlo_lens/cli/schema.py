@@ -9,6 +9,7 @@ import click
 
 from hlo_lens.cli.common import (
     answer_is_no,
+    complete_tables,
     console,
     format_option,
     open_output,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @verb()
-@click.argument("table", metavar="[TABLE]", required=False)
+@click.argument("table", metavar="[TABLE]", required=False, shell_complete=complete_tables)
 @format_option("terminal", "json", "markdown")
 @output_option
 def command(table: str | None, output_format: str, output: str | None) -> None:

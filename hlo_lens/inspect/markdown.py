@@ -22,6 +22,8 @@ def as_markdown(report: Report) -> str:
 def tables_as_markdown(facts: Facts, tables: Iterable[Table]) -> str:
     """The rows of tables in full, under the name of the program."""
     parts = [f"## {_text(facts.program.name)}", ""]
+    if file := facts.program.main.filename:
+        parts += [_text(file), ""]
     for table in tables:
         rows = facts.rows(table.name)
         columns = [Column(column.name, column.type in _NUMBERS) for column in table.columns]

@@ -79,7 +79,7 @@ def legend(report: Report) -> str:
 
 def _findings(findings: Sequence[Told], width: int | None) -> Iterator[Line]:
     if not findings:
-        yield line("no findings")
+        yield line("no findings", Span("  hlolens rules lists what is looked for", "dim"))
         return
     for level, name in (("error", "errors"), ("warning", "warnings"), ("note", "notes")):
         of_level = [told for told in findings if told.finding.level == level]

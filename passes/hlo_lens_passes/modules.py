@@ -111,6 +111,7 @@ TABLE = Table(
         order=0,
         heads=(
             Cell("name"),
+            Cell("file"),
             Cell("stage"),
             Cell("platform"),
             Cell("is_scheduled", words=("scheduled", "not scheduled")),

@@ -24,7 +24,7 @@ def step(tmp_path: Path) -> Path:
 def test_the_report_is_plain_text_off_a_terminal(cli: Cli, step: Path) -> None:
     ran = cli("inspect", step)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("jit_step\n  after_optimizations · scheduled")
+    assert ran.out.startswith(f"jit_step\n  {step} · after_optimizations · scheduled")
     assert "\x1b" not in ran.out
     assert "\ncollectives  2  what one device sends, in a ring\n" in ran.out
     assert f"hlolens inspect {step} --table collectives" in ran.out.splitlines()[-1]
@@ -50,7 +50,7 @@ def test_several_files_are_shown_in_turn(cli: Cli, step: Path, tmp_path: Path) -
     other = tmp_path / "other.hlo"
     other.write_text(NAMELESS)
     out = cli("inspect", step, other).out
-    assert out.index("jit_step\n") < out.index("\nm\n  unknown · ")
+    assert out.index("jit_step\n") < out.index(f"\nm\n  {other} · unknown · ")
 
 
 def test_of_several_files_one_bad_the_rest_is_shown(cli: Cli, step: Path, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_json(cli: Cli, step: Path) -> None:
 
 def test_a_table_in_full_instead_of_the_report(cli: Cli, step: Path) -> None:
     out = cli("inspect", step, "--table", "loops").out
-    assert out.startswith("jit_step\n\nloops: a row is a while;")
+    assert out.startswith(f"jit_step  {step}\n\nloops: a row is a while;")
     assert "while.f" in out
     assert "collectives" not in out
     heads = out.splitlines()[3].split()

@@ -141,6 +141,7 @@ def test_defaults_come_from_the_nearest_config(cli: Cli, folder: Path) -> None:
         ("[lss]\nformat = 'json'\n", "no verb 'lss'; did you mean 'ls'?"),
         ("[ls]\nformt = 'json'\n", "[ls] has no option 'formt'; did you mean 'format'?"),
         ("colour = 'never'\n", "no common option 'colour'; did you mean 'color'?"),
+        ("[tool.hlolens]\ncolor = 'never'\n", "[tool.hlolens] is for pyproject.toml"),
         ("[ls\n", "not TOML"),
         ("[ls]\nformat = 'xml'\n", "'xml' is not one of 'terminal', 'json'. (set in the config"),
     ],
@@ -206,6 +207,9 @@ def test_completion_knows_verbs_and_options(folder: Path) -> None:
     assert complete("hlolens in").split() == ["plain,inspect"]
     assert "plain,--format" in complete("hlolens ls --f")
     assert complete("hlolens show mod") == "file,mod\n", "the shell completes file names"
+    assert complete("hlolens inspect --table loo") == "plain,loops\n"
+    assert complete("hlolens schema loo") == "plain,loops\n"
+    assert complete("hlolens rules trunc") == "plain,truncated\n"
 
 
 def test_an_internal_error_is_one_sentence(

@@ -168,8 +168,8 @@ def test_findings_have_rule_place_and_level() -> None:
 
 def test_a_program_without_findings_says_so() -> None:
     named = NAMELESS.replace("(0)", '(0), metadata={op_name="x"}')
-    assert "no findings\n" in text_of(named)
-    assert "no findings\n" not in text_of(NAMELESS)
+    assert "no findings  hlolens rules lists" in text_of(named)
+    assert "no findings" not in text_of(NAMELESS)
 
 
 def test_it_ends_with_what_to_try_next() -> None:
@@ -249,7 +249,7 @@ def test_a_table_without_a_summary_is_not_shown_nor_computed() -> None:
     toy = ops()
     text = plain(as_lines(report(Facts(program(), [toy]))))
     assert toy.runs == []
-    assert text.splitlines()[1] == "no findings"
+    assert text.splitlines()[1].startswith("no findings")
 
 
 def test_a_column_that_says_nothing_is_left_out() -> None:
