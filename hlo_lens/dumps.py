@@ -46,7 +46,9 @@ _STAGE = re.compile(
 )
 _SHORT_STAGE = re.compile(rf"(?:(?P<key>.*?)[.-])??(?P<stage>{'|'.join(_SHORT)})")
 _PEEK = 4096  # bytes of a file whose name does not say what it is
-_PARTITIONER = re.compile(r"\.after_(?:stateful[-_]rng[-_]|tpu[-_])?spmd-partition(?:ing|er)(?:\.|$)")
+_PARTITIONER = re.compile(
+    r"\.after_(?:stateful[-_]rng[-_]|tpu[-_])?spmd-partition(?:ing|er)(?:\.|$)"
+)
 
 # Files beside a module that say more about its compile, by the key under which a Program has them.
 SIDE_FILES = (
