@@ -20,11 +20,11 @@ from hlo_lens.aot.arguments import ArgumentSpec, check_mesh, parse_argument, par
 from hlo_lens.aot.job import Outcome, run
 from hlo_lens.aot.packages import installed_versions, plugin_library, readiness
 from hlo_lens.aot.reference import check_reference
+from hlo_lens.aot.request import Request
 from hlo_lens.aot.scrub import Roots
 from hlo_lens.aot.sending import axes_of, send
 from hlo_lens.aot.specs import DeviceSpec, device_spec
 from hlo_lens.aot.targets import Target, parse_target
-from hlo_lens.aot.worker import Request
 from hlo_lens.dumps import AFTER
 from hlo_lens.program import load
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from hlo_lens.aot.worker import Request
+from hlo_lens.aot.request import Request
 
 __all__ = ["Outcome", "run"]
 

@@ -13,60 +13,17 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from hlo_lens.aot.arguments import ArgumentSpec
 from hlo_lens.aot.gpu import answer_for_cudnn, believe_in_a_gpu
+from hlo_lens.aot.request import Request
 from hlo_lens.aot.scrub import Roots
 from hlo_lens.aot.sending import on_mesh, receive
-from hlo_lens.aot.targets import Target
 
-__all__ = ["Request", "main"]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One compile. Either `reference` names a function, or `pickled` is a file that holds it.
-
-    `builds` says that the function returns `(function, arguments)`; otherwise it is compiled
-    itself, for `arguments`, or for those that were pickled with it.
-    """
-
-    scratch: str
-    target: Target
-    reference: str | None
-    pickled: str | None
-    builds: bool
-    options: dict[str, Any]
-    arguments: list[ArgumentSpec]
-    mesh: dict[str, int] | None
-    flags: dict[str, Any]
-    all_passes: bool
-    device_spec: str | None
-    plugin: str | None
-    allow_stub_runtime: bool
-    imports: list[str] = field(default_factory=list)  # sys.path of the process that asks
-
-    def to_json(self) -> str:
-        """As `from_json` takes it."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Request:
-        """Raises TypeError where a field is missing."""
-        data = json.loads(text)
-        data["target"] = Target(**data["target"])
-        data["arguments"] = [
-            ArgumentSpec(
-                each["dtype"],
-                tuple(each["shape"]),
-                tuple(tuple(one) if isinstance(one, list) else one for one in each["partition"]),
-            )
-            for each in data["arguments"]
-        ]
-        return cls(**data)
+__all__ = ["main"]
 
 
 class Refused(Exception):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hlo_lens.cli.common import console, note, verb
+from hlo_lens.cli.common import console, note, state, verb
 
 if TYPE_CHECKING:
     from hlo_lens.program import Program
@@ -97,22 +97,26 @@ def command(
 
     DIR is read by every other verb: hlolens inspect DIR.
     """
-    from hlo_lens.aot import compile_reference
+    from hlo_lens.aot import CompileError, compile_reference
 
-    with _progress(f"{function} on {target}") as progress:
-        program = compile_reference(
-            function,
-            target=target,
-            arguments=arguments,
-            options=_options(options),
-            mesh=",".join(mesh) or None,
-            flags=flags,
-            out=output,
-            timeout=timeout,
-            all_passes=all_passes,
-            allow_stub_runtime=allow_stub_runtime,
-            progress=progress,
-        )
+    try:
+        with _progress(f"{function} on {target}") as progress:
+            program = compile_reference(
+                function,
+                target=target,
+                arguments=arguments,
+                options=_options(options),
+                mesh=",".join(mesh) or None,
+                flags=flags,
+                out=output,
+                timeout=timeout,
+                all_passes=all_passes,
+                allow_stub_runtime=allow_stub_runtime,
+                progress=progress,
+            )
+    except CompileError as problem:
+        note(problem.log.rstrip(), level=1)
+        raise
     _tell(program, output)
 
 
@@ -131,9 +135,10 @@ def _options(texts: Sequence[str]) -> dict[str, Any]:
 
 @contextmanager
 def _progress(title: str) -> Iterator[Callable[[str], None]]:
-    """A line with the step and the seconds on a terminal; elsewhere, a note a step with -v."""
-    if not sys.stderr.isatty():
-        yield lambda step: note(f"{title}: {step}", level=1)
+    """A line with the step and the seconds on a terminal; elsewhere, a line a step with -v."""
+    verbosity = state().verbosity  # what is yielded is called from another thread
+    if verbosity < 0 or not sys.stderr.isatty():
+        yield lambda step: print(f"hlolens: {step}", file=sys.stderr) if verbosity > 0 else None
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
