@@ -42,8 +42,9 @@ def multiplicity(nesting: Nesting, site: CallSite) -> Bounds | None:
 
     1 for a call, fusion or async start; T for a while body and T + 1 for its condition; 0 to 1
     for a branch. What an operation applies to elements is not known. A custom call runs a
-    computation that takes its operands once; one of other parameters (a comparator, a function
-    of elements) it applies.
+    computation that takes its operands once, and one of another thread (a program for a TPU's
+    SparseCore, whose operands may come with the update); one of other parameters (a comparator,
+    a function of elements) it applies.
     """
     if site.kind in ("body", "condition"):
         trips = nesting.trips.get(site.caller)
@@ -53,9 +54,16 @@ def multiplicity(nesting: Nesting, site: CallSite) -> Bounds | None:
         return least + 1, None if most is None else most + 1
     if site.kind == "branch":
         return 0, 1
-    if site.kind == "apply" or (site.kind == "custom_call" and not _takes_operands(site)):
+    if site.kind == "custom_call" and not (_takes_operands(site) or _is_of_another_thread(site)):
+        return None
+    if site.kind == "apply":
         return None
     return 1, 1
+
+
+def _is_of_another_thread(site: CallSite) -> bool:
+    thread = site.callee.execution_thread
+    return thread is not None and thread != site.caller.computation.execution_thread
 
 
 def _takes_operands(site: CallSite) -> bool:

@@ -153,6 +153,27 @@ ENTRY main {{
     assert runs(text, "f") == expected
 
 
+def test_a_custom_call_runs_a_program_of_another_thread() -> None:
+    text = """HloModule m
+less {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT l = pred[] compare(p, q), direction=LT
+}, execution_thread="sparsecore"
+f {
+  a = f32[8] parameter(0)
+  ROOT s = f32[8] custom-call(a), custom_call_target="sort", called_computations={less}
+}, execution_thread="sparsecore"
+ENTRY main {
+  x = f32[8] parameter(0)
+  s = ((f32[8]), f32[8], u32[]) custom-call(x, x), custom_call_target="t", to_apply=f
+  ROOT d = f32[8] get-tuple-element(s), index=1
+}
+"""
+    assert runs(text, "f") == (1, 1, 1, None)
+    assert runs(text, "less") == (None, None, None, None), "of the thread it is applied on"
+
+
 def test_fusions_and_asyncs_run_once_and_dones_do_not_count() -> None:
     text = """HloModule m
 f { a = f32[4] parameter(0)  ROOT n = f32[4] negate(a) }
