@@ -37,6 +37,7 @@ LAYERS = {
     "tree": {"facts", "hlo", "present"},
     "query": {"facts"},
     "aot": {"hlo", "files", "dumps", "program"},
+    "ledger": set(),
     "hlo_lens_passes": FRAME | {"analysis", "facts", "decode"},
 }
 

@@ -26,6 +26,7 @@ VERBS = {
     "ls": "List the modules and stages of a dump folder.",
     "compile": "Compile a jax function for a TPU, GPU or CPU that need not be here.",
     "targets": "List what can be compiled for, and what to install for it.",
+    "ledger": "Compute a closed form: saved bytes, executed FLOPs, experts, counters.",
     "schema": "Describe the tables and their columns.",
     "rules": "List the rules behind the findings, or explain one.",
     "completion": "Print the shell completion script.",
