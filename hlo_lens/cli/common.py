@@ -303,7 +303,12 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
             yield stream
         return
     try:
-        with part.open("w", encoding="utf-8") as stream:
+        try:
+            stream = part.open("w", encoding="utf-8")
+        except OSError as problem:
+            problem.filename = path  # a person asked for that one
+            raise
+        with stream:
             yield stream
         part.replace(target)
     finally:

@@ -137,7 +137,7 @@ def test_markdown_into_a_file(cli: Cli, step: Path, tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written(cli: Cli, step: Path, tmp_path: Path) -> None:
     ran = cli("inspect", step, "-o", tmp_path / "no" / "report.txt")
     assert ran.code == 2
-    assert "no such file or folder" in ran.err
+    assert f"error: {tmp_path / 'no' / 'report.txt'}: no such file or folder" in ran.err
 
 
 def test_no_file(cli: Cli) -> None:
