@@ -2,7 +2,8 @@
 
 `load(path)` reads a file, a gzip file, a serialized proto or a dump folder into a `Program`;
 `parse(text)` reads one HLO text into a `Module`; `from_jax(lowered_or_compiled)` takes what jax
-holds in memory. Text that cannot be read raises `HloParseError`; a file that is no HLO at all
+holds in memory; `aot.compile(fn, *args, target=...)` compiles for a device that need not be here.
+Text that cannot be read raises `HloParseError`; a file that is no HLO at all
 raises `InputError`.
 
 Names are imported when first used, so that importing the package costs nothing.
@@ -12,6 +13,7 @@ from hlo_lens._version import __version__
 
 TYPE_CHECKING = False  # type checkers take this as true; importing typing for it would cost time
 if TYPE_CHECKING:
+    from hlo_lens import aot as aot
     from hlo_lens.files import InputError
     from hlo_lens.from_jax import from_jax
     from hlo_lens.hlo import HloParseError, parse
@@ -30,11 +32,13 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name == "aot":  # a module of its own, which not everybody needs
+        return import_module("hlo_lens.aot")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'hlo_lens' has no attribute {name!r}")
-    from importlib import import_module
-
     value = globals()[name] = getattr(import_module(home), name)
     return value
 

@@ -7,14 +7,8 @@ Every compile runs in a process of its own, so that a compiler that dies takes n
 """
 
 from hlo_lens.aot.arguments import ArgumentError, ArgumentSpec, parse_argument, parse_mesh
-from hlo_lens.aot.compiling import (
-    TIMEOUT,
-    CompileError,
-    FlagError,
-    compile,
-    compile_reference,
-    parse_flags,
-)
+from hlo_lens.aot.compiling import TIMEOUT, CompileError, compile, compile_reference
+from hlo_lens.aot.flags import FlagError, parse_flags
 from hlo_lens.aot.packages import Readiness, readiness
 from hlo_lens.aot.reference import FunctionError
 from hlo_lens.aot.targets import KNOWN, Target, TargetError, parse_target

@@ -5,33 +5,31 @@ from __future__ import annotations
 import atexit
 import os
 import re
-import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hlo_lens._version import __version__
-from hlo_lens.aot import folder as folders
 from hlo_lens.aot.arguments import ArgumentSpec, check_mesh, parse_argument, parse_mesh
+from hlo_lens.aot.flags import parse_flags
+from hlo_lens.aot.folder import PROVENANCE, clear, collect, write_json
 from hlo_lens.aot.job import Outcome, run
-from hlo_lens.aot.packages import installed_versions, plugin_library, readiness
+from hlo_lens.aot.packages import readiness
+from hlo_lens.aot.provenance import SIDE_FILES, provenance
 from hlo_lens.aot.reference import check_reference
 from hlo_lens.aot.request import Request
 from hlo_lens.aot.scrub import Roots
 from hlo_lens.aot.sending import axes_of, send
-from hlo_lens.aot.specs import DeviceSpec, device_spec
 from hlo_lens.aot.targets import Target, parse_target
-from hlo_lens.dumps import AFTER
+from hlo_lens.dumps import AFTER, STAGES
 from hlo_lens.program import load
 
 if TYPE_CHECKING:
     from hlo_lens.program import Program
 
-__all__ = ["TIMEOUT", "CompileError", "compile", "compile_reference", "parse_flags"]
+__all__ = ["TIMEOUT", "CompileError", "compile", "compile_reference"]
 
 TIMEOUT = 900.0  # seconds that a compile may take, where nothing else is said
 
@@ -94,15 +92,15 @@ def compile(
     """
     wanted = parse_target(target)
     _need_packages(wanted)
-    axes = _axes(mesh) or axes_of(fn, args)
-    return _compile(
-        _Asked(wanted, axes, _flags(flags), None, all_passes, allow_stub_runtime),
-        pickled=send(fn, args),
-        out=out,
-        timeout=timeout,
-        progress=progress,
-        function=f"{fn.__module__}:{fn.__qualname__}" if hasattr(fn, "__qualname__") else repr(fn),
+    request = Request(
+        wanted,
+        mesh=_axes(mesh) or axes_of(fn, args),
+        flags=parse_flags(flags),
+        all_passes=all_passes,
+        allow_stub_runtime=allow_stub_runtime,
+        imports=_imports(),
     )
+    return _compile(request, _name(fn), send(fn, args), out, timeout, progress)
 
 
 def compile_reference(
@@ -126,73 +124,56 @@ def compile_reference(
     it is what is compiled itself. The module is imported by the process that compiles, from the
     working directory or from where Python finds its packages. The rest is as for `compile`.
     """
-    asked = _Asked(
-        parse_target(target),
-        _axes(mesh),
-        _flags(flags),
-        reference if isinstance(reference, str) else None,
-        all_passes,
-        allow_stub_runtime,
-        tuple(parse_argument(each) if isinstance(each, str) else each for each in arguments),
-        dict(options or {}),
+    wanted = parse_target(target)
+    _need_packages(wanted)
+    specs = [parse_argument(each) if isinstance(each, str) else each for each in arguments]
+    request = Request(
+        wanted,
+        reference=reference if isinstance(reference, str) else None,
+        builds=not specs,
+        options=dict(options or {}),
+        arguments=specs,
+        mesh=_axes(mesh),
+        flags=parse_flags(flags),
+        all_passes=all_passes,
+        allow_stub_runtime=allow_stub_runtime,
+        imports=_imports(),
     )
     if isinstance(reference, str):
         check_reference(reference)
-        pickled, function = None, reference
-    else:
-        pickled = send(reference, ())
-        function = f"{reference.__module__}:{getattr(reference, '__qualname__', reference)}"
-    return _compile(
-        asked,
-        pickled=pickled,
-        builds=not asked.arguments,
-        out=out,
-        timeout=timeout,
-        progress=progress,
-        function=function,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What was asked for, checked."""
-
-    target: Target
-    mesh: dict[str, int] | None
-    flags: dict[str, Any]
-    reference: str | None
-    all_passes: bool
-    allow_stub_runtime: bool
-    arguments: tuple[ArgumentSpec, ...] = ()
-    options: dict[str, Any] | None = None
+        return _compile(request, reference, None, out, timeout, progress)
+    return _compile(request, _name(reference), send(reference, ()), out, timeout, progress)
 
 
 def _compile(
-    asked: _Asked,
-    *,
-    pickled: bytes | None,
+    request: Request,
     function: str,
+    pickled: bytes | None,
     out: str | os.PathLike[str] | None,
     timeout: float | None,
     progress: Progress,
-    builds: bool = False,
 ) -> Program:
-    target = asked.target
-    if asked.mesh:
-        check_mesh(asked.mesh, target.devices, target.name)
-    _need_packages(target)
-    spec = _spec(target)
+    target = request.target
+    if request.mesh:
+        check_mesh(request.mesh, target.devices, target.name)
     folder = _folder(out)
     with tempfile.TemporaryDirectory(prefix="hlo-lens-") as scratch:
-        request = _request(asked, scratch, pickled, spec, builds=builds)
-        outcome = run(request, timeout=timeout, progress=progress)
-        digests = _keep(request, outcome, folder)
-    _write_provenance(asked, spec, outcome, digests, folder, function)
+        outcome = run(request, Path(scratch), pickled, timeout=timeout, progress=progress)
+        digests = collect(
+            Path(scratch, "dump"),
+            folder,
+            Roots.here(request.imports),
+            devices=target.devices,
+            all_passes=request.all_passes,
+        )
+    for name in SIDE_FILES:
+        if outcome.results.get(name):  # a backend that says nothing of its cost leaves {}
+            write_json(folder / f"{name}.json", outcome.results[name])
+    write_json(folder / PROVENANCE, provenance(request, function, outcome, digests))
     complete = f"{AFTER}.txt" in digests
     if outcome.error is not None and not (complete and _MISSING_HERE.search(outcome.error)):
-        raise CompileError(
-            _message(outcome, function, target, folder, digests), folder, outcome.log
-        )
+        message = _message(outcome, function, target, folder, digests)
+        raise CompileError(message, folder, outcome.log)
     return load(folder)
 
 
@@ -202,167 +183,30 @@ def _need_packages(target: Target) -> None:
         raise CompileError(f"{target.name} needs packages that are not installed: {state.install}")
 
 
-def _spec(target: Target) -> DeviceSpec | None:
-    if target.platform not in ("cuda", "rocm"):
-        return None
-    return device_spec(target.chip, plugin_library(target.platform))
-
-
 def _folder(out: str | os.PathLike[str] | None) -> Path:
+    """`out`, without what an earlier compile left there; else one for as long as Python runs."""
     if out is None:
         folder = Path(tempfile.mkdtemp(prefix="hlo-lens-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return folder
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    folders.clear(folder)
+    clear(folder)
     return folder
-
-
-def _request(
-    asked: _Asked, scratch: str, pickled: bytes | None, spec: DeviceSpec | None, *, builds: bool
-) -> Request:
-    sent = None
-    if pickled is not None:
-        sent = str(Path(scratch, "function.pickle"))
-        Path(sent).write_bytes(pickled)
-    library = plugin_library(asked.target.platform) if spec else None
-    return Request(
-        scratch=scratch,
-        target=asked.target,
-        reference=asked.reference,
-        pickled=sent,
-        builds=builds,
-        options=asked.options or {},
-        arguments=list(asked.arguments),
-        mesh=asked.mesh,
-        flags=_all_flags(asked),
-        all_passes=asked.all_passes,
-        device_spec=spec.text if spec else None,
-        plugin=str(library) if library else None,
-        allow_stub_runtime=asked.allow_stub_runtime,
-        imports=[os.path.abspath(each) if each else os.getcwd() for each in sys.path],
-    )
-
-
-def _all_flags(asked: _Asked) -> dict[str, Any]:
-    """The flags asked for; GPUs have no device here to tune for, so that is turned off."""
-    if asked.target.platform in ("cuda", "rocm"):
-        return {"xla_gpu_autotune_level": 0, **asked.flags}
-    return asked.flags
-
-
-def _keep(request: Request, outcome: Outcome, folder: Path) -> dict[str, str]:
-    """Write texts and side files into `folder`; the sha256 of each text."""
-    roots = Roots.here(request.imports)
-    dump = Path(request.scratch, "dump")
-    digests = folders.collect(
-        dump, folder, roots, devices=request.target.devices, all_passes=request.all_passes
-    )
-    for name in _SIDE_FILES:
-        if name in outcome.results:
-            folders.write_json(folder / f"{name}.json", outcome.results[name])
-    return digests
-
-
-_SIDE_FILES = ("saved_residuals", "memory_analysis", "cost_analysis", "mesh")
-
-
-def _write_provenance(
-    asked: _Asked,
-    spec: DeviceSpec | None,
-    outcome: Outcome,
-    digests: Mapping[str, str],
-    folder: Path,
-    function: str,
-) -> None:
-    target = asked.target
-    device = outcome.results.get("device", {})
-    folders.write_json(
-        folder / folders.PROVENANCE,
-        {
-            "made_by": folders.made_by(),
-            "function": function,
-            "command": _command(asked),
-            "target": {
-                "name": target.name,
-                "platform": target.platform,
-                "chip": target.chip or None,
-                "topology": target.topology or None,
-                "devices": target.devices,
-                "device_kind": device.get("kind"),
-            },
-            "device_spec": None
-            if spec is None
-            else {
-                "description": spec.description,
-                "source": spec.source,
-                "sha256": spec.digest,
-            },
-            "mesh": outcome.results.get("mesh", {}).get("axes"),
-            "flags": [f"--{name}={_flag_text(value)}" for name, value in _all_flags(asked).items()],
-            "environment": _jax_environment(),
-            "versions": {
-                "hlo_lens": __version__,
-                "python": ".".join(map(str, sys.version_info[:2])),
-                **installed_versions(target.platform),
-            },
-            # Without a device nothing can be measured: tiles, split-K and algorithms are defaults.
-            "autotuned": False if target.platform in ("cuda", "rocm") else None,
-            "stand_ins": device.get("stand_ins", []),
-            "complete": f"{AFTER}.txt" in digests,
-            "executable": outcome.error is None,
-            "error": outcome.error,
-            "files": dict(digests),
-            "side_files": [f"{name}.json" for name in _SIDE_FILES if name in outcome.results],
-        },
-    )
-
-
-def _command(asked: _Asked) -> str | None:
-    """The command line that does the same; None for a function that was sent by value."""
-    if asked.reference is None:
-        return None
-    words = ["hlolens", "compile", asked.reference, "--target", asked.target.name]
-    if asked.mesh:
-        words += ["--mesh", ",".join(f"{name}={size}" for name, size in asked.mesh.items())]
-    for each in asked.arguments:
-        words += ["--arg", str(each)]
-    for name, value in (asked.options or {}).items():
-        words += ["--set", f"{name}={value}"]
-    for name, value in asked.flags.items():
-        words += ["--xla-flag", f"--{name}={_flag_text(value)}"]
-    words += ["--all-passes"] if asked.all_passes else []
-    words += ["--allow-stub-runtime"] if asked.allow_stub_runtime else []
-    return shlex.join(words)
-
-
-def _jax_environment() -> dict[str, str]:
-    """The settings of jax that the environment makes, such as JAX_ENABLE_X64."""
-    from hlo_lens.aot.job import FIXED, UNWANTED
-
-    return {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name.startswith("JAX_") and name not in FIXED and name not in UNWANTED
-    }
 
 
 def _message(
     outcome: Outcome, function: str, target: Target, folder: Path, digests: Mapping[str, str]
 ) -> str:
     place = f"{outcome.where}: " if outcome.where else ""
-    kept = [name.removesuffix(".txt") for name in digests if not re.match(r"\d{4}\.", name)]
-    tail = f" (kept in {folder}: {', '.join(kept)})" if kept else ""
-    hint = ""
-    if "cudnn" in (outcome.error or "").lower() and target.platform == "cuda":
-        hint = "; --allow-stub-runtime answers for a cuDNN that is not installed"
-    doing = "" if outcome.step in ("compiling", "printing") else f", {outcome.step}"
     error = (outcome.error or "").rstrip(".")
+    doing = "" if outcome.step in ("compiling", "printing") else f", {outcome.step}"
+    hint = ""
+    if target.platform == "cuda" and "cudnn" in error.lower():
+        hint = "; --allow-stub-runtime answers for a cuDNN that is not installed"
+    kept = [stage for stage in STAGES if f"{stage}.txt" in digests]
+    tail = f" (kept in {folder}: {', '.join(kept)})" if kept else ""
     return f"{function} on {target.name}{doing}: {place}{error}{hint}{tail}"
-
-
-# --- what is asked, read -----------------------------------------------------------------------
 
 
 def _axes(mesh: Mesh) -> dict[str, int] | None:
@@ -371,46 +215,13 @@ def _axes(mesh: Mesh) -> dict[str, int] | None:
     return parse_mesh([mesh]) if isinstance(mesh, str) else dict(mesh)
 
 
-def parse_flags(flags: Iterable[str]) -> dict[str, Any]:
-    """XLA flags by name, without dashes: `--xla_a=true`, `xla_b=3`, `xla_c` (true).
-
-    Raises ValueError for what is no flag.
-    """
-    parsed: dict[str, Any] = {}
-    for flag in flags:
-        name, equals, value = flag.strip().lstrip("-").partition("=")
-        if not re.fullmatch(r"xla_\w+", name):
-            raise FlagError(
-                f"{flag!r} is no XLA flag; write it as xla_gpu_enable_triton_gemm=false"
-            )
-        parsed[name] = _flag_value(value) if equals else True
-    return parsed
+def _imports() -> list[str]:
+    """sys.path, so that the compiling process finds what this one does."""
+    return [os.path.abspath(each) for each in sys.path]
 
 
-class FlagError(ValueError):
-    """No flag of XLA: a sentence that says how to write one."""
-
-    def render(self) -> str:
-        """The sentence, for a person."""
-        return str(self)
-
-
-def _flags(flags: Iterable[str] | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(flags, Mapping):
-        return dict(flags)
-    return parse_flags([flags] if isinstance(flags, str) else flags)
-
-
-def _flag_value(text: str) -> Any:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _flag_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _name(function: Callable[..., Any]) -> str:
+    """`module:function`, to tell a person by; a partial has the name of what is in it."""
+    inner = getattr(function, "func", function)
+    module = getattr(inner, "__module__", None) or type(inner).__module__
+    return f"{module}:{getattr(inner, '__qualname__', type(inner).__qualname__)}"

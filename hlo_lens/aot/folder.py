@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hlo_lens import dumps
+from hlo_lens.aot.provenance import MADE_BY
 from hlo_lens.aot.scrub import Roots
 
 __all__ = ["PROVENANCE", "clear", "collect", "write_json"]
 
 PROVENANCE = "provenance.json"
-_MADE_BY = "hlolens compile"
 
 # One pass's dump is named NNNN.PIPELINE.after_PASS.before_PASS, behind the module's own name.
 _PASS = re.compile(r".*?\.(\d{4}\.[^/]*\.after_[^/]*\.txt)")
@@ -28,7 +28,7 @@ def clear(folder: Path) -> None:
         earlier = json.loads((folder / PROVENANCE).read_text())
     except (OSError, ValueError):
         return
-    if not isinstance(earlier, dict) or earlier.get("made_by") != _MADE_BY:
+    if not isinstance(earlier, dict) or earlier.get("made_by") != MADE_BY:
         return
     for name in [*earlier.get("files", {}), *earlier.get("side_files", []), PROVENANCE]:
         if Path(name).name == name:
@@ -76,8 +76,3 @@ def _plain_names(name: str, *, all_passes: bool) -> Iterator[str]:
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """JSON as the other files have it: indented, in the order given, a newline at the end."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def made_by() -> str:
-    """What `made_by` of a provenance says."""
-    return _MADE_BY

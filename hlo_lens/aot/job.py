@@ -54,15 +54,22 @@ class Outcome:
 
 
 def run(
-    request: Request, *, timeout: float | None, progress: Callable[[str], None] | None
+    request: Request,
+    scratch: Path,
+    pickled: bytes | None,
+    *,
+    timeout: float | None,
+    progress: Callable[[str], None] | None,
 ) -> Outcome:
     """Run `request` in a process of its own, for `timeout` seconds at most.
 
-    `progress` is called with the name of each step as it begins.
+    XLA's dump lies in `scratch`/dump afterwards. `pickled` is a function that `send` made ready.
+    `progress` is called with the name of each step as it begins, from another thread.
     """
-    scratch = Path(request.scratch)
     (scratch / "dump").mkdir()
     (scratch / "request.json").write_text(request.to_json())
+    if pickled is not None:
+        (scratch / "function.pickle").write_bytes(pickled)
     begun = time.monotonic()
     state: dict[str, str | None] = {"step": "starting", "error": None, "where": None}
     with (scratch / "log").open("wb") as log:

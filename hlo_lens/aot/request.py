@@ -14,26 +14,29 @@ __all__ = ["Request"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One compile. Either `reference` names a function, or `pickled` is a file that holds it.
+    """One compile.
 
-    `builds` says that the function returns `(function, arguments)`; otherwise it is compiled
-    itself, for `arguments`, or for those that were pickled with it.
+    `reference` is "MODULE:FUNCTION"; None where the function was sent by value, with its
+    arguments. `builds` says that the function returns `(function, arguments)`; otherwise it is
+    compiled itself, for `arguments` or for those that were sent with it.
     """
 
-    scratch: str
     target: Target
-    reference: str | None
-    pickled: str | None
-    builds: bool
-    options: dict[str, Any]
-    arguments: list[ArgumentSpec]
-    mesh: dict[str, int] | None
-    flags: dict[str, Any]
-    all_passes: bool
-    device_spec: str | None
-    plugin: str | None
-    allow_stub_runtime: bool
+    reference: str | None = None
+    builds: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    arguments: list[ArgumentSpec] = field(default_factory=list)
+    mesh: dict[str, int] | None = None
+    flags: dict[str, Any] = field(default_factory=dict)
+    all_passes: bool = False
+    allow_stub_runtime: bool = False
     imports: list[str] = field(default_factory=list)  # sys.path of the process that asks
+
+    def all_flags(self) -> dict[str, Any]:
+        """The flags asked for; GPUs have no device here to tune for, so that is turned off."""
+        if self.target.platform in ("cuda", "rocm"):
+            return {"xla_gpu_autotune_level": 0, **self.flags}
+        return self.flags
 
     def to_json(self) -> str:
         """As `from_json` takes it."""
@@ -41,7 +44,7 @@ class Request:
 
     @classmethod
     def from_json(cls, text: str) -> Request:
-        """Raises TypeError where a field is missing."""
+        """Raises TypeError for a field that there is none of."""
         data = json.loads(text)
         data["target"] = Target(**data["target"])
         data["arguments"] = [

@@ -38,10 +38,10 @@ class DeviceSpec:
     text: str
     source: str
 
-    @property
-    def digest(self) -> str:
-        """The sha256 of the text."""
-        return sha256(self.text.encode()).hexdigest()
+    def told(self) -> dict[str, str]:
+        """What provenance says of it."""
+        digest = sha256(self.text.encode()).hexdigest()
+        return {"description": self.description, "source": self.source, "sha256": digest}
 
 
 def device_spec(chip: str, plugin: Path | None = None) -> DeviceSpec:

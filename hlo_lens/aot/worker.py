@@ -19,9 +19,13 @@ from typing import IO, Any
 
 from hlo_lens.aot.arguments import ArgumentSpec
 from hlo_lens.aot.gpu import answer_for_cudnn, believe_in_a_gpu
+from hlo_lens.aot.packages import plugin_library
+from hlo_lens.aot.reference import build, resolve
 from hlo_lens.aot.request import Request
 from hlo_lens.aot.scrub import Roots
 from hlo_lens.aot.sending import on_mesh, receive
+from hlo_lens.aot.specs import DeviceSpec, device_spec
+from hlo_lens.aot.targets import Target
 
 __all__ = ["main"]
 
@@ -33,13 +37,14 @@ class Refused(Exception):
 def main() -> int:
     """Run the request that the command line names; 0 where it was compiled."""
     events = _private_stdout()
-    request = Request.from_json(Path(sys.argv[1]).read_text())
+    path = Path(sys.argv[1])
+    request = Request.from_json(path.read_text())
     for folder in request.imports:
         if folder not in sys.path:
             sys.path.append(folder)
     roots = Roots.here(sys.path)
     try:
-        _Compile(request, events, roots).run()
+        _Compile(request, path.parent, events, roots).run()
     except BaseException as problem:  # XLA's and the user's: told, not shown as a traceback
         traceback.print_exc()
         _tell(events, error=_sentence(problem), where=_where(problem, roots))
@@ -86,23 +91,28 @@ class _Compile:
     """The steps of one compile; each leaves its file in the scratch folder as soon as it can."""
 
     request: Request
+    scratch: Path
     events: IO[str]
     roots: Roots
 
     def run(self) -> None:
-        request = self.request
+        request, platform = self.request, self.request.target.platform
         self._step("starting jax")
-        stand_ins = _prepare(request)
+        is_gpu = platform in ("cuda", "rocm")
+        library = plugin_library(platform) if is_gpu else None
+        spec = device_spec(request.target.chip, library) if is_gpu else None
+        stand_ins = _rocm_libraries(request, library) if library and platform == "rocm" else []
         import jax
 
         _configure(self.roots)
-        if request.target.platform == "cuda" and request.allow_stub_runtime:
+        if platform == "cuda" and request.allow_stub_runtime:
             stand_ins += answer_for_cudnn()
-        mesh = _mesh(request)
-        self._keep("device", {"kind": mesh.devices.flat[0].device_kind, "stand_ins": stand_ins})
+        mesh = _mesh(request, spec)
+        device = {"kind": mesh.devices.flat[0].device_kind, "stand_ins": stand_ins}
+        self._keep("device", device | {"spec": spec.told() if spec else None})
         self._keep("mesh", {"axes": dict(mesh.shape), "devices": int(mesh.devices.size)})
         self._step("building the function")
-        function, arguments = _what(request, mesh)
+        function, arguments = self._function(mesh)
         self._step("tracing")
         jitted = function if hasattr(function, "trace") else jax.jit(function)
         with jax.set_mesh(mesh) if request.mesh and not request.builds else nullcontext():
@@ -112,25 +122,37 @@ class _Compile:
         compiled = lowered.compile(compiler_options=self._options())
         self._keep("memory_analysis", _memory(compiled))
         self._keep("cost_analysis", _cost(compiled))
-        if not any(Path(request.scratch, "dump").glob("*after_optimizations.txt")):
+        dump = self.scratch / "dump"
+        if not any(dump.glob("*after_optimizations.txt")):  # a backend that dumps nothing
             self._step("printing")
-            Path(request.scratch, "dump", "module.after_optimizations.txt").write_text(
-                compiled.as_text()
-            )
+            (dump / "module.after_optimizations.txt").write_text(compiled.as_text())
+
+    def _function(self, mesh: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """What is compiled, and its arguments."""
+        request = self.request
+        arguments: tuple[Any, ...] = tuple(_struct(each, mesh) for each in request.arguments)
+        if request.reference is None:
+            function, sent = receive((self.scratch / "function.pickle").read_bytes(), mesh)
+            arguments = arguments or sent
+        else:
+            function = resolve(request.reference)
+        if request.builds:
+            return build(function, mesh, request.options)
+        return function, arguments
 
     def _step(self, name: str) -> None:
         _tell(self.events, step=name)
 
     def _keep(self, name: str, value: object) -> None:
-        Path(self.request.scratch, f"{name}.json").write_text(json.dumps(value))
+        (self.scratch / f"{name}.json").write_text(json.dumps(value))
 
     def _options(self) -> dict[str, Any]:
         """XLA's options: the dump, of this one module alone, and the flags of the request."""
         return {
-            "xla_dump_to": str(Path(self.request.scratch, "dump")),
+            "xla_dump_to": str(self.scratch / "dump"),
             "xla_dump_hlo_as_long_text": True,
             "xla_dump_hlo_pass_re": ".*" if self.request.all_passes else ".*spmd-partition.*",
-            **self.request.flags,
+            **self.request.all_flags(),
         }
 
     def _residuals(
@@ -149,13 +171,10 @@ class _Compile:
         return told
 
 
-def _prepare(request: Request) -> list[str]:
-    """What has to happen before jax is imported; the stand-ins that were made."""
-    if request.target.platform != "rocm" or request.plugin is None:
-        return []
+def _rocm_libraries(request: Request, plugin: Path) -> list[str]:
+    """Make ROCm's plugin loadable, which has to be before jax is imported; the stand-ins made."""
     from hlo_lens.aot import stand_ins
 
-    plugin = Path(request.plugin)
     missing = stand_ins.missing_library(plugin)
     if missing is None:
         return []
@@ -185,21 +204,20 @@ def _configure(roots: Roots) -> None:
         return  # private to jax; without it, a few frames more
 
 
-def _mesh(request: Request) -> Any:
+def _mesh(request: Request, spec: DeviceSpec | None) -> Any:
     """The target's devices, in the axes that were asked for, or along one, "devices"."""
     import jax
     import numpy
 
-    devices = _devices(request)
+    devices = _devices(request.target, spec)
     axes = request.mesh or {"devices": len(devices)}
     shaped = numpy.array(devices).reshape(tuple(axes.values()))
     return jax.sharding.Mesh(shaped, tuple(axes))
 
 
-def _devices(request: Request) -> list[Any]:
+def _devices(target: Target, spec: DeviceSpec | None) -> list[Any]:
     import jax
 
-    target = request.target
     if target.platform == "cpu":
         return list(jax.devices("cpu")[: target.devices])
     from jax.experimental import topologies
@@ -216,21 +234,9 @@ def _devices(request: Request) -> list[Any]:
             platform=target.platform,
             topology_name=target.chip,
             topology=target.topology,
-            target_config=request.device_spec,
+            target_config=spec.text if spec else None,
         )
     return list(found.devices)
-
-
-def _what(request: Request, mesh: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    from hlo_lens.aot.reference import build, resolve
-
-    given: tuple[Any, ...] = tuple(_struct(each, mesh) for each in request.arguments)
-    if request.pickled is not None:
-        function, given = receive(Path(request.pickled).read_bytes(), mesh)
-    else:
-        assert request.reference is not None
-        function = resolve(request.reference)
-    return build(function, mesh, request.options) if request.builds else (function, given)
 
 
 def _struct(spec: ArgumentSpec, mesh: Any) -> Any:
