@@ -42,7 +42,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.A)
 _COMMENT = re.compile(r"/\*.*?\*/")
 
 # What a second instruction behind the attributes of a first one looks like.
-_SECOND = re.compile(r"\s%?[\w.-]+ = (?:\(|[a-z][\w-]*[\[(])", re.A)
+_SECOND = re.compile(r"[\s}]%?[\w.-]+ = (?:\(|[a-z][\w-]*[\[(])", re.A)
 
 # Behind one of these a value or an attribute is still to come.
 _OPEN_ENDS = frozenset(",={([ \t\r")

@@ -10,7 +10,7 @@ import re
 
 from hlo_lens.hlo.errors import HloParseError
 
-SPACE = re.compile(r"(?:[ \t\r\n\xa0]+|/\*.*?\*/|//[^\r\n]*)*", re.S)
+SPACE = re.compile(r"(?:[ \t\r\n\xa0]++|/\*.*?\*/|//[^\r\n]*+)*+", re.S)
 """White space and comments, which may stand between any two tokens; also the no-break space
 of texts copied from web pages."""
 
@@ -20,19 +20,20 @@ NAME = re.compile(r"%?([A-Za-z_0-9][\w.-]*)", re.A)
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'', re.S)
 
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
-# In a bracket, strings are opaque; comments are too, except in configurations, where `//` may be
-# part of an unquoted word. Brackets of the other kinds need no counting: they are balanced inside.
-_INSIDE = {
-    opening: re.compile(
-        rf'[{re.escape(opening + closing)}]|"(?:[^"\\]|\\.)*"|"|\'[^\'"\n{{}}]*\'|/\*(?:.*?\*/)?',
-        re.S,
-    )
+# In a bracket, strings are opaque; comments are too, except that in braces, which may hold a
+# configuration, `//` may be part of an unquoted word. Brackets of the other kinds need no counting:
+# they are balanced inside.
+_OPAQUE = {
+    opening: rf'[{re.escape(opening + closing)}]|"(?:[^"\\]|\\.)*"|"|\'[^\'"\n{{}}]*\''
+    + ("" if opening == "{" else r"|//[^\r\n]*")
     for opening, closing in _CLOSING.items()
+}
+_INSIDE = {
+    opening: re.compile(rf"{pattern}|/\*(?:.*?\*/)?", re.S) for opening, pattern in _OPAQUE.items()
 }
 # The same where no comment ends any more.
 _INSIDE_WITHOUT_COMMENTS = {
-    opening: re.compile(pattern.pattern.removesuffix(r"|/\*(?:.*?\*/)?"), re.S)
-    for opening, pattern in _INSIDE.items()
+    opening: re.compile(pattern, re.S) for opening, pattern in _OPAQUE.items()
 }
 _WORD = re.compile(r"(?:[%\w.+*:#?@]|-(?!>))+", re.A)
 _CONTINUES = re.compile(r"[{(\[]|<=|->|\+|~")
@@ -153,6 +154,8 @@ def skip_value(text: str, pos: int, key: str) -> int:
         char = text[pos]
         if char in _CLOSING:
             pos = match_bracket(text, pos)
+            if char == "{" and not _CONTINUES.match(text, skip_space(text, pos)):
+                break  # a word here is the next instruction: `dimensions={0}%x = …`
         elif char in "\"'":
             string = STRING.match(text, pos)
             if string is None:

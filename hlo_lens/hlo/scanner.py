@@ -17,6 +17,7 @@ from hlo_lens.hlo.errors import HloParseError
 from hlo_lens.hlo.lexer import (
     IDENTIFIER,
     NAME,
+    SPACE,
     match_bracket,
     skip_shape,
     skip_space,
@@ -31,7 +32,7 @@ _MAX_DEPTH = 64
 _KEY = re.compile(r"[A-Za-z_][\w.-]*(?==)", re.A)
 _TUPLE_INDEX = re.compile(r"#(\d{1,18})", re.A)
 _FRAME_TABLE = re.compile(r"(?:FileNames|FunctionNames|FileLocations|StackFrames)\b")
-_FRAME_ENTRY = re.compile(r"\d+\s+(?:\"(?:[^\"\\]|\\.)*\"|\{[^{}]*\})")
+_FRAME_ENTRY = re.compile(rf"\d+{SPACE.pattern}(?:\"(?:[^\"\\]|\\.)*\"|\{{[^{{}}]*\}})", re.S)
 _HALF_A_WORD = re.compile(r"(?:[%\w.-]+|[{(\[#=]|/(?:\*.*)?|//.*)\Z", re.A | re.S)
 _CALLING = frozenset(CALLING_ATTRIBUTES)
 

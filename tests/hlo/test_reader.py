@@ -87,6 +87,35 @@ def test_stack_frames_resolve_innermost_first() -> None:
 # -- looking things up ----------------------------------------------------------------------------
 
 
+def test_comments_may_stand_in_brackets_and_tables() -> None:
+    module = parse("""HloModule m
+FileNames
+1 // the first {
+  "a.py"
+2 /*}*/ "b.py"
+ENTRY e {
+  p = f32[2] parameter(0)
+  ROOT r = f32[2] add(p, // not ")
+    p)
+}
+""")
+    assert module.frames_text.count(".py") == 2
+    assert [each.name for each in module.entry.root.operands] == ["p", "p"]
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_an_instruction_may_follow_a_brace_at_once(fast: bool) -> None:
+    text = """HloModule m
+
+ENTRY %e (p: f32[]) -> f32[] {
+  %p = f32[] parameter(0)
+  %b = f32[] broadcast(%p), dimensions={}%c = f32[] negate(%p)
+  ROOT %r = f32[] add(%p, %p)
+}
+"""
+    assert list(parse(text, fast=fast).entry.names) == ["p", "b", "c", "r"]
+
+
 def test_lookup_by_name_with_and_without_percent() -> None:
     module = parse(FEATURES["long form"].text)
     assert module.computations["main"] is module.computations["%main"]
