@@ -118,7 +118,8 @@ class Summary:
 
     by: the cells rows are grouped by, in order. measures: the numbers of a group.
     heads: instead of these, a heading for each row, its first cell the name.
-    skip: rows that are left out, as (column, values).
+    skip: rows that are left out, as (column, values) of which one holds. only: what holds of every
+    row that is shown and counted, in the same form; NULL is the value None.
     """
 
     title: str
@@ -130,6 +131,7 @@ class Summary:
     heads: tuple[Cell, ...] = ()
     lane: Lane | None = None
     skip: tuple[tuple[str, tuple[object, ...]], ...] = ()
+    only: tuple[tuple[str, tuple[object, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.heads) == bool(self.by):
@@ -140,16 +142,16 @@ class Summary:
         lane = self.lane
         cells = [*self.by, *self.heads]
         measures = list(self.measures)
-        skips = list(self.skip)
+        tests = [*self.skip, *self.only]
         if lane is not None:
             cells += [*lane.line, *lane.details]
             measures += [lane.total] if lane.total is not None else []
-            skips += lane.skip
+            tests += lane.skip
         for cell in cells:
             yield from cell.columns
         for measure in measures:
             yield from filter(None, (measure.column, measure.at_most))
-        for column, _ in skips:
+        for column, _ in tests:
             yield column
         if lane is not None:
             yield from ("instr", "name", "phase", "source")

@@ -80,7 +80,7 @@ def report(facts: Facts) -> Report:
     sections: list[Section] = []
     absent: list[str] = []
     for table, summary in summaries(facts):
-        rows = wanted(table, facts.rows(table.name), summary.skip)
+        rows = wanted(table, facts.rows(table.name), summary.skip, summary.only)
         if summary.heads:
             heads += _heads(cells, table, summary, rows)
             continue

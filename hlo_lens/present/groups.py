@@ -17,6 +17,7 @@ from hlo_lens.present.quantities import (
 )
 
 NO_LOOP = "no loop"
+Tests = Sequence[tuple[str, tuple[object, ...]]]  # columns, and the values looked for in them
 _LAST = (1, 0)  # the place of NULL in an order
 
 
@@ -29,12 +30,18 @@ class Group:
     rows: tuple[Row, ...]
 
 
-def wanted(
-    table: Table, rows: Iterable[Row], skip: Sequence[tuple[str, tuple[object, ...]]]
-) -> list[Row]:
-    """The rows that `skip` does not leave out."""
-    tests = [(table.position(name), frozenset(values)) for name, values in skip]
-    return [row for row in rows if not any(row[at] in values for at, values in tests)]
+def wanted(table: Table, rows: Iterable[Row], skip: Tests, only: Tests = ()) -> list[Row]:
+    """The rows that `skip` does not leave out and of which all of `only` holds."""
+    unwanted, needed = (
+        [(table.position(name), frozenset(values)) for name, values in tests]
+        for tests in (skip, only)
+    )
+    return [
+        row
+        for row in rows
+        if not any(row[at] in values for at, values in unwanted)
+        and all(row[at] in values for at, values in needed)
+    ]
 
 
 def grouped(cells: Cells, table: Table, summary: Summary, rows: Sequence[Row]) -> list[Group]:

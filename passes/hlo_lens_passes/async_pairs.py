@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +27,7 @@ from hlo_lens.facts import (
 from hlo_lens.hlo import Computation, Instruction, Module, Shape
 
 if TYPE_CHECKING:
+    from hlo_lens.analysis.calls import CallGraph
     from hlo_lens.facts import Facts
     from hlo_lens.program import Program
 
@@ -55,6 +56,13 @@ TABLE = Table(
         Column("start", "ref", "volatile", "the start; NULL where it is in another computation"),
         Column("done", "ref", "volatile", "the done; NULL where it is in another computation"),
         Column("updates", "refs", "volatile", "the updates between them, in order"),
+        Column(
+            "inside",
+            "ref",
+            "volatile",
+            "start of the pair it is part of: of the nearest that runs its computation; NULL for"
+            " none, and where only some callers are part of one",
+        ),
         Column(
             "instructions_between",
             "int",
@@ -119,6 +127,7 @@ TABLE = Table(
             Measure("bytes per step", "per_step", "bytes"),
         ),
         skip=(("collective", KINDS),),
+        only=(("inside", (None,)),),
     ),
 )
 
@@ -172,12 +181,16 @@ class AsyncPairsPass:
             own = [row for row in collectives if row["module"] == position]
             counted = schedules(program.analysis(module).graph)
             pairs = (*_pairs(module), *_fused_pairs(module, own))
+            around = _around(program.analysis(module).graph, pairs)
             for pair in sorted(pairs, key=lambda pair: pair.instr.id):
                 members += _members(pair, len(rows), position)
                 rows.append(
                     common(program, position, pair.instr)
                     | _columns(pair, counted)
-                    | {"collective": kinds.get((position, pair.instr.id))}
+                    | {
+                        "collective": kinds.get((position, pair.instr.id)),
+                        "inside": around.get(pair.instr.computation),
+                    }
                 )
                 if _is_unmatched(pair) and not module.truncated:
                     findings.append(_finding(pair, position, len(rows) - 1))
@@ -224,6 +237,21 @@ def _fused_pairs(module: Module, collectives: list[dict[str, object]]) -> Iterat
         if row["form"] == "async-fusion" and isinstance(start, int) and isinstance(done, int):
             ends = module.instruction(start), module.instruction(done)
             yield Pair(ends[0], (), ends[1], fused=str(row["kind"]))
+
+
+def _around(graph: CallGraph, pairs: Iterable[Pair]) -> dict[Computation, int | None]:
+    """The start of the pair that each computation runs in, where one runs it, perhaps through
+    calls, branches and loops: what it starts itself, such as a slice that feeds a gather on a
+    SparseCore, is part of that pair's work."""
+    starts = {pair.start.id for pair in pairs if pair.start is not None}
+    around: dict[Computation, int | None] = {}
+    for computation in graph.order:
+        found = [
+            site.caller.id if site.caller.id in starts else around.get(site.caller.computation)
+            for site in graph.callers(computation)
+        ]
+        around[computation] = found[0] if found and None not in found else None
+    return around
 
 
 def _is_unmatched(pair: Pair) -> bool:

@@ -38,6 +38,7 @@ def test_a_cell_without_a_label_is_headed_by_its_text() -> None:
         Summary("things", 0, heads=(Cell("{name} {file}"),)),
         Summary("things", 0, by=(Cell("phase"),), measures=(Measure("size", "once", "sizes"),)),
         Summary("things", 0, by=(Cell("phase"),), skip=(("kind", ("a",)),)),
+        Summary("things", 0, by=(Cell("phase"),), only=(("kind", ("a",)),)),
         Summary("things", 0, by=(Cell("phase"),), lane=Lane("compute", (Cell("kind"),))),
     ],
 )

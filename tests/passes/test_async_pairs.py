@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from hlo_lens.facts import Facts
+from hlo_lens.hlo import parse
+from hlo_lens.inspect import as_lines, report
+from hlo_lens.present.page import plain
+from hlo_lens.program import Program
 from tests import shared
 from tests.mutate import FROM_METADATA, check_table
 from tests.passes.asking import ask, ask_file, findings
@@ -119,6 +124,48 @@ def test_updates_are_part_of_a_pair() -> None:
     assert ask(text, question) == [("d", 2, 32, "sparsecore", 1)]
     roles = "select role from members where \"table\" = 'async_pairs' order by instr"
     assert ask(text, roles) == [("start",), ("update",), ("update",), ("done",)]
+
+
+NESTED = scheduled(
+    """  p = f32[8] parameter(0)
+  s = ((f32[8]), f32[8], u32[]) call-start(p), to_apply=program,
+    async_execution_thread="sparsecore"
+  n = f32[8] negate(p)
+  d = f32[8] call-done(s)
+  c = (f32[8], f32[8], u32[]) copy-start(d)
+  ROOT e = f32[8] copy-done(c)""",
+    """inner {
+  x = f32[8] parameter(0)
+  ROOT y = f32[8] negate(x)
+}, execution_thread="sparsecore\"""",
+    """wrapped {
+  a = f32[8] parameter(0)
+  is = ((f32[8]), f32[8], u32[]) call-start(a), to_apply=inner
+  ROOT id = f32[8] call-done(is)
+}, execution_thread="sparsecore\"""",
+    """program {
+  q = f32[8] parameter(0)
+  ROOT r = f32[8] call(q), to_apply=wrapped
+}, execution_thread="sparsecore\"""",
+)
+
+
+def test_a_pair_that_is_part_of_another_names_it() -> None:
+    question = """select p.name, i.name from async_pairs p
+        left join instructions i on i.instr = p.inside order by p.name"""
+    assert ask(NESTED, question) == [("c", None), ("is", "s"), ("s", None)]
+
+
+def test_a_pair_that_is_part_of_another_is_counted_with_it() -> None:
+    text = plain(as_lines(report(Facts(Program([parse(NESTED)])))))
+    title, _, *rows = text.partition("other asynchronous operations  ")[2].splitlines()
+    assert title.startswith("2  ")
+    assert rows[3].split()[-2:] == ["64", "B"]  # in total: a copy and a call of 32 B each
+
+
+def test_what_only_one_caller_starts_is_part_of_no_pair() -> None:
+    text = NESTED.replace("n = f32[8] negate(p)", "n = f32[8] call(p), to_apply=program")
+    assert ask(text, "select inside from async_pairs where name = 'is'") == [(None,)]
 
 
 # ---------------------------------------------------------------------------- what counts

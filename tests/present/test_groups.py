@@ -177,6 +177,8 @@ def test_rows_that_are_skipped() -> None:
     )
     kept = wanted(TABLE, given, [("kind", ("big",))])
     assert [row[TABLE.position("size")] for row in kept] == [2, 3]
+    kept = wanted(TABLE, given, [("kind", ("big",))], [("kind", (None, "big"))])
+    assert [row[TABLE.position("size")] for row in kept] == [3]
 
 
 @pytest.mark.parametrize(
