@@ -68,8 +68,8 @@ def command(
 
     \b
     hlolens query step.hlo "SELECT logical_kind, count(*) FROM collectives GROUP BY 1"
-    hlolens query step.hlo "SELECT c.name, i.name AS loop FROM collectives c
-      LEFT JOIN instructions i ON (i.module, i.id) = (c.module, c.loop)"
+    hlolens query step.hlo "SELECT loop_name, phase, sum(executions * flops) FROM matmuls
+      GROUP BY 1, 2"
     """
     from hlo_lens.facts import Facts
     from hlo_lens.facts.sqlite import QueryError, run_query

@@ -149,6 +149,7 @@ COMMON: tuple[Column, ...] = (
     Column(
         "loop", "ref", "volatile", "innermost while around it; NULL outside or where callers differ"
     ),
+    Column("loop_name", "text", "volatile", "name of that while; NULL where loop is"),
     Column(
         "loop_depth",
         "int",

@@ -16,7 +16,7 @@ _NAMES = tuple(column.name for column in COMMON)
 
 # What all instructions of a computation share, held no longer than the analysis it comes from. A
 # module of 64,000 instructions has a few thousand computations.
-_Shared = tuple[int | None, int | None, int | None, int | None, int | None, str | None]
+_Shared = tuple[int | None, str | None, int | None, int | None, int | None, int | None, str | None]
 _shared: WeakKeyDictionary[ModuleAnalysis, dict[Computation, _Shared]] = WeakKeyDictionary()
 
 
@@ -32,9 +32,6 @@ def common_row(program: Program, module_index: int, instruction: Instruction) ->
     """
     analysis = program.analysis(program.modules[module_index])
     phase = analysis.phase(instruction)
-    loop, depth, executions, least, most, trips_kind = _of_computation(
-        analysis, instruction.computation
-    )
     return (
         None,
         module_index,
@@ -42,12 +39,7 @@ def common_row(program: Program, module_index: int, instruction: Instruction) ->
         instruction.name,
         phase.phase,
         phase.phase_from,
-        loop,
-        depth,
-        executions,
-        least,
-        most,
-        trips_kind,
+        *_of_computation(analysis, instruction.computation),
         source_of(instruction),
         instruction.text_line,
     )
@@ -70,6 +62,7 @@ def _of_computation(analysis: ModuleAnalysis, computation: Computation) -> _Shar
         runs = analysis.executions(computation)
         found = known[computation] = (
             None if loop is None else loop.instr.id,
+            None if loop is None else loop.instr.name,
             analysis.loop_depth(computation),
             runs.exact,
             runs.minimum,

@@ -40,8 +40,8 @@ COMPUTATIONS = Table(
         *(
             _COMMON[name]
             for name in (
-                "loop", "loop_depth", "executions", "executions_min", "executions_max",
-                "trips_kind", "text_line",
+                "loop", "loop_name", "loop_depth", "executions", "executions_min",
+                "executions_max", "trips_kind", "text_line",
             )
         ),
     ),
@@ -108,6 +108,7 @@ def _computations(program: Program) -> Iterator[tuple[object, ...]]:
                 computation.root.id if count else None,
                 computation.execution_thread,
                 None if loop is None else loop.instr.id,
+                None if loop is None else loop.instr.name,
                 analysis.loop_depth(computation),
                 runs.exact,
                 runs.minimum,

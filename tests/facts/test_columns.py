@@ -9,8 +9,9 @@ from hlo_lens.facts import COMMON, FINDINGS, MEMBERS, Column, Finding, Rule, Tab
 
 def test_common_columns_are_the_ones_every_consumer_knows() -> None:
     assert [column.name for column in COMMON] == [
-        *("id", "module", "instr", "name", "phase", "phase_from", "loop", "loop_depth"),
-        *("executions", "executions_min", "executions_max", "trips_kind", "source", "text_line"),
+        *("id", "module", "instr", "name", "phase", "phase_from", "loop", "loop_name"),
+        *("loop_depth", "executions", "executions_min", "executions_max", "trips_kind"),
+        *("source", "text_line"),
     ]
 
 

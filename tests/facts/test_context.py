@@ -45,6 +45,7 @@ def test_in_a_loop() -> None:
         "phase": "bwd",
         "phase_from": "own",
         "loop": module.entry.instructions["w"].id,
+        "loop_name": "w",
         "loop_depth": 1,
         "executions": 7,
         "executions_min": 7,
@@ -59,7 +60,7 @@ def test_outside_of_loops_and_without_names() -> None:
     steps = program(LOOP)
     known = common(steps, 0, steps.main.entry.instructions["w"])
     assert (known["phase"], known["source"]) == (None, None)
-    assert (known["loop"], known["loop_depth"]) == (None, 0)
+    assert (known["loop"], known["loop_name"], known["loop_depth"]) == (None, None, 0)
     assert (known["executions"], known["trips_kind"]) == (1, None)
 
 
