@@ -175,9 +175,10 @@ def choose(modules: Sequence[DumpedModule], wanted: str) -> tuple[DumpedModule, 
 
     The first of these that fits any module decides.
     """
+    number = wanted.lstrip("0") or "0"
     tests = (
         lambda m: wanted in (m.key, m.name),
-        lambda m: wanted.isdigit() and m.number == int(wanted),
+        lambda m: m.number is not None and f"{m.number}" == number,
         lambda m: fnmatchcase(m.key, wanted) or fnmatchcase(m.name, wanted),
         lambda m: wanted in m.key,
     )
@@ -200,7 +201,8 @@ def _files(root: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(folder, name)
-            if not name.startswith(".") and path.is_file():
+            # Not `is_file()`, which raises where a link leads to what may not be read.
+            if not name.startswith(".") and os.path.isfile(path):
                 yield path
 
 

@@ -12,6 +12,8 @@ STDIN = "-"
 
 # What people hand over by mistake, by its first bytes, and what to do about it.
 _FOREIGN = (
+    (b"\xff\xfe\x00\x00", "UTF-32 text; convert it first: iconv -f UTF-32 -t UTF-8"),
+    (b"\x00\x00\xfe\xff", "UTF-32 text; convert it first: iconv -f UTF-32 -t UTF-8"),
     (b"\xff\xfe", "UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8"),
     (b"\xfe\xff", "UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8"),
     (b"ML\xefR", "MLIR bytecode, not HLO; use lowered.as_text(dialect='hlo')"),

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from hlo_lens.analysis import ModuleAnalysis
 from hlo_lens.files import InputError
 from hlo_lens.hlo import Computation, Instruction, Module
+from hlo_lens.hlo.attributes import whole_number
 from hlo_lens.hlo.frames import Frame
 from hlo_lens.program import Program
 
@@ -122,8 +123,7 @@ class ComputationFacts:
 def find(module: Module, wanted: str) -> tuple[list[Instruction], list[Computation]]:
     """What `wanted` means: `name`, `%name`, `computation/name`, `#id`, or a computation's name."""
     wanted = wanted.strip()
-    if wanted.startswith("#") and wanted[1:].isdigit():
-        id = int(wanted[1:])
+    if wanted.startswith("#") and (id := whole_number(wanted[1:])) is not None:
         return ([module.instruction(id)] if id < module.instruction_count else []), []
     place, slash, name = wanted.rpartition("/")
     place, name = place.lstrip("%"), name.lstrip("%")

@@ -21,6 +21,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from hlo_lens.present.quantities import visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -69,13 +71,18 @@ def error(message: str) -> None:
 
 
 def print_error(message: str) -> None:
-    print(f"hlolens: error: {message}", file=sys.stderr)
+    print(f"hlolens: error: {harmless(message)}", file=sys.stderr)
+
+
+def harmless(message: str) -> str:
+    """The lines of a message without control characters: names of files may hold some."""
+    return "\n".join(map(visible, message.split("\n")))
 
 
 def note(message: str, *, level: int = 0) -> None:
     """Tell something on stderr: level 0 unless `-q`, level 1 only with `-v`."""
     if state().verbosity >= level:
-        print(f"hlolens: {message}", file=sys.stderr)
+        print(f"hlolens: {harmless(message)}", file=sys.stderr)
 
 
 # --- options ---------------------------------------------------------------------------------
@@ -256,6 +263,8 @@ def describe(problem: BaseException) -> str | None:
 def _os_sentence(problem: OSError) -> str:
     if isinstance(problem, FileNotFoundError):
         path = Path(os.fsdecode(problem.filename))
+        if path.is_symlink():
+            return f"a link to {os.readlink(path)}, which is not there"
         beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, beside, n=1)
         hint = f"; did you mean {path.parent / close[0]}?" if close else ""

@@ -81,12 +81,21 @@ def _scan_rest(scanner: Scanner, pos: int, has_header: bool) -> None:
     pos = skip_space(text, pos)
     if pos < len(text) and not has_header and not starts_computation(text, pos):
         if not starts_instruction(text, pos):
-            raise scanner.error(pos, "HLO text ('HloModule', a computation or an instruction)")
+            raise scanner.error(pos, _a_program(text))
         pos = skip_space(text, scanner.single_instruction(pos))
         if pos < len(text):
             raise scanner.error(pos, "the end of the text behind a single instruction")
         return
     scanner.all_computations(pos)
+
+
+def _a_program(text: str) -> str:
+    """What was expected where no program starts, and where one does: text may be part of a log."""
+    expected = "HLO text ('HloModule', a computation or an instruction)"
+    below = re.search(r"^HloModule\s+[\w.-]+\s*[,\n]", text, re.M | re.A)
+    if below is None:
+        return expected
+    return f"{expected}; one starts on line {text.count(chr(10), 0, below.start()) + 1}"
 
 
 def _fast_computations(

@@ -35,6 +35,7 @@ BYTES = {
         f"not UTF-8: byte 0xe9 at offset {len(GOOD) + 3} (line 7)",
     ),
     "UTF-16": (GOOD.encode("utf-16"), "UTF-16 text"),
+    "UTF-32": (GOOD.encode("utf-32"), "UTF-32 text"),
     "ELF": (b"\x7fELF\x02\x01\x01", "a compiled object (ELF)"),
     "zstd": (b"\x28\xb5\x2f\xfd\x04\x00", "zstd -d"),
     "MLIR bytecode": (b"ML\xefR\r", "MLIR bytecode"),
@@ -172,3 +173,33 @@ def test_a_byte_order_mark_and_other_line_ends_do_no_harm(cli: Cli, tmp_path: Pa
     path = tmp_path / "windows.hlo"
     path.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
     assert cli("show", path, "add.1").code == 0
+
+
+def test_a_link_to_nothing(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "step.hlo").symlink_to("gone.hlo")
+    ran = cli("show", tmp_path / "step.hlo", "x")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "step.hlo: a link to gone.hlo, which is not there" in ran.err
+
+
+def test_a_program_behind_other_lines_is_pointed_at(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(f"step 1\nstep 2\n{GOOD}")
+    ran = cli("show", path, "x")
+    assert ran.code == 2
+    assert "one starts on line 3, found 'step 1'" in ran.err
+
+
+def test_control_characters_in_a_name_do_not_reach_the_terminal(cli: Cli, tmp_path: Path) -> None:
+    ran = cli("show", tmp_path / "a\x1b[31mb.hlo", "x")
+    assert ran.code == 2
+    assert "\x1b" not in ran.err
+    assert "a\\x1b[31mb.hlo: no such file" in ran.err
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5000])
+def test_numbers_that_are_none(cli: Cli, tmp_path: Path, number: str) -> None:
+    (tmp_path / "module_0001.jit_f.before_optimizations.txt").write_text(GOOD)
+    assert cli("show", tmp_path, f"#{number}").code == 1
+    assert cli("show", tmp_path, "#0", "--module", number).code == 2
+    assert cli("show", tmp_path, "#0", "--module", "01").code == 0
