@@ -16,7 +16,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -176,9 +176,9 @@ def choose(modules: Sequence[DumpedModule], wanted: str) -> tuple[DumpedModule, 
     The first of these that fits any module decides.
     """
     number = wanted.lstrip("0") or "0"
-    tests = (
+    tests: tuple[Callable[[DumpedModule], bool], ...] = (
         lambda m: wanted in (m.key, m.name),
-        lambda m: m.number is not None and f"{m.number}" == number,
+        lambda m: str(m.number) == number,
         lambda m: fnmatchcase(m.key, wanted) or fnmatchcase(m.name, wanted),
         lambda m: wanted in m.key,
     )
