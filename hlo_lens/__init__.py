@@ -3,8 +3,7 @@
 `load(path)` reads a file, a gzip file, a serialized proto or a dump folder into a `Program`;
 `parse(text)` reads one HLO text into a `Module`; `from_jax(lowered_or_compiled)` takes what jax
 holds in memory; `aot.compile(fn, *args, target=...)` compiles for a device that need not be here.
-Text that cannot be read raises `HloParseError`; a file that is no HLO at all
-raises `InputError`.
+Text that cannot be read raises `HloParseError`; a file that is no HLO at all raises `InputError`.
 
 Names are imported when first used, so that importing the package costs nothing.
 """

@@ -162,7 +162,7 @@ def _compile(
         digests = collect(
             Path(scratch, "dump"),
             folder,
-            Roots.here(request.imports),
+            Roots.of(os.getcwd(), request.imports),
             devices=target.devices,
             all_passes=request.all_passes,
         )

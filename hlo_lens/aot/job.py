@@ -21,7 +21,13 @@ __all__ = ["Outcome", "run"]
 
 # Where the compiler finds a device, a cache or flags of its own: not for a compile that is to be
 # the same tomorrow and elsewhere.
-UNWANTED = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_COMPILATION_CACHE_DIR", "JAX_PLATFORM_NAME")
+UNWANTED = (
+    "XLA_FLAGS",
+    "LIBTPU_INIT_ARGS",
+    "JAX_COMPILATION_CACHE_DIR",
+    "JAX_PLATFORM_NAME",
+    "JAX_NUM_CPU_DEVICES",
+)
 FIXED = {
     "JAX_PLATFORMS": "cpu",
     "JAX_ENABLE_COMPILATION_CACHE": "0",

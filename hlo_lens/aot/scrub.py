@@ -10,57 +10,60 @@ from dataclasses import dataclass
 __all__ = ["Roots"]
 
 # In HLO text a path stands in the table of file names, or behind source_file.
-_QUOTED = re.compile(r'((?:^\d+ |\bsource_file=)")(/[^"]+|[A-Za-z]:[\\/][^"]+)(")', re.MULTILINE)
-_PACKAGES = re.compile(r".*[/\\](?=(?:site|dist)-packages[/\\])")
-_PYTHON = re.compile(r".*[/\\](?=python\d+\.\d+[/\\])")
+_QUOTED = re.compile(r'((?:^\d+ |\bsource_file=)")(/[^"]+)(")', re.MULTILINE)
+_IN_PROSE = re.compile(r"(?<![\w)/.:])/(?:[^\s'\":,/]+/)+[^\s'\":,]*")
+_PACKAGES = r".*/(?=(?:site|dist)-packages/)"
+_PYTHON = r".*/(?=python\d+\.\d+/)"
 
 
 @dataclass(frozen=True, slots=True)
 class Roots:
     """The folders that paths are made relative to: the working directory, then those of imports.
 
-    All are absolute; the filesystem's own root is none.
+    All are absolute and end in "/"; the filesystem's own root is none.
     """
 
-    working: str
-    imports: tuple[str, ...] = ()
+    folders: tuple[str, ...]
 
     @classmethod
-    def here(cls, imports: Iterable[str] = ()) -> Roots:
-        """The working directory of this process, and `imports` as sys.path has them."""
-        working = os.getcwd()
-        absolute = (os.path.abspath(each) for each in imports if each)
+    def of(cls, working: str, imports: Iterable[str] = ()) -> Roots:
+        """The working directory, and `imports` as sys.path has them.
+
+        Python's own folders are left out: what is in them is told from "site-packages/" on.
+        """
+        own = re.compile(f"{_PACKAGES}|{_PYTHON}")
+        found = {os.path.abspath(each) + "/" for each in imports if each}
+        others = {each for each in found if not own.match(each)} - {f"{working}/"}
         # The longest first: the innermost folder makes the shortest path.
-        return cls(working, tuple(sorted({*absolute} - {working}, key=len, reverse=True)))
+        ordered = (f"{working}/", *sorted(others, key=len, reverse=True))
+        return cls(tuple(each for each in ordered if each.strip("/")))
 
     def path(self, path: str) -> str:
-        """`path` relative to the first root that holds it; of any other, the file's name only.
+        """`path` relative to the first folder that holds it; of any other, the file's name only.
 
         What is installed is told from "site-packages/" on, the standard library from "python3.N/".
         """
-        if not (path.startswith("/") or re.match(r"[A-Za-z]:[\\/]", path)):
-            return path
-        for packages in (_PACKAGES, _PYTHON):
-            if (match := packages.match(path)) is not None:
-                return path[match.end() :]
-        for root in (self.working, *self.imports):
-            if path.startswith(root.rstrip(os.sep) + os.sep) and root.rstrip(os.sep):
-                return path[len(root.rstrip(os.sep)) + 1 :]
-        return re.split(r"[/\\]", path)[-1]
-
-    def text(self, text: str) -> str:
-        """HLO text with every path in it so written; nothing else of the text is touched."""
-        text = _QUOTED.sub(lambda match: match[1] + self.path(match[2]) + match[3], text)
-        working = self.working.rstrip(os.sep)
-        return text.replace(working + os.sep, "") if working else text
+        return re.sub(self.pattern(), "", path, count=1)
 
     def pattern(self) -> str:
-        """A regular expression for what to cut off in front of a path, as jax takes it.
+        """A regular expression for what to cut off in front of a path.
 
-        jax's `jax_hlo_source_file_canonicalization_regex`: it reaches what text cannot, the
-        locations within a serialized kernel.
+        jax takes it, too, as `jax_hlo_source_file_canonicalization_regex`: so it reaches what is
+        no text, the locations within a serialized kernel.
         """
-        prefixes = [r"^.*/(?=(?:site|dist)-packages/)", r"^.*/(?=python\d+\.\d+/)"]
-        roots = [root.rstrip("/") for root in (self.working, *self.imports)]
-        prefixes += [f"^{re.escape(root)}/" for root in roots if root]
-        return "|".join([*prefixes, "^/(?:.*/)?"])
+        return "|".join(
+            [
+                f"^{_PACKAGES}",
+                *(f"^{re.escape(folder)}" for folder in self.folders),
+                f"^{_PYTHON}",
+                "^/(?:.*/)?",
+            ]
+        )
+
+    def text(self, text: str) -> str:
+        """HLO text with every source path in it so written; nothing else of it is touched."""
+        return _QUOTED.sub(lambda match: match[1] + self.path(match[2]) + match[3], text)
+
+    def message(self, message: str) -> str:
+        """A message of a compiler, with every path in it so written."""
+        return _IN_PROSE.sub(lambda match: self.path(match[0]), message)

@@ -50,7 +50,7 @@ def build(libraries: Sequence[Path]) -> Path:
 
     Raises `StandInError` where there is no C compiler or no binutils, or they fail.
     """
-    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc"))), None)
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or not (shutil.which("readelf") and shutil.which("nm")):
         raise StandInError(
             "building stand-ins for ROCm's libraries takes a C compiler and binutils; "

@@ -42,12 +42,12 @@ def main() -> int:
     for folder in request.imports:
         if folder not in sys.path:
             sys.path.append(folder)
-    roots = Roots.here(sys.path)
+    roots = Roots.of(os.getcwd(), sys.path)
     try:
         _Compile(request, path.parent, events, roots).run()
     except BaseException as problem:  # XLA's and the user's: told, not shown as a traceback
         traceback.print_exc()
-        _tell(events, error=_sentence(problem), where=_where(problem, roots))
+        _tell(events, error=roots.message(_sentence(problem)), where=_where(problem, roots))
         return 1
     return 0
 

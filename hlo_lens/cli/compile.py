@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -98,6 +99,9 @@ def command(
     DIR is read by every other verb: hlolens inspect DIR.
     """
     from hlo_lens.aot import CompileError, compile_reference
+
+    if os.environ.get("XLA_FLAGS"):
+        note("XLA_FLAGS is not used here, so that the command says it all; give --xla-flag")
 
     try:
         with _progress(f"{function} on {target}") as progress:
