@@ -32,8 +32,9 @@ class Cell:
     `"{m}×{n}×{k}"` puts in each value by its column's type; `"{share:.0%}"` by Python's format of
     numbers. A cell whose columns are all NULL is empty. `label` heads it; without one, the text
     does. `words` are what a bool reads as where it is true and where it is false; "" shows nothing.
-    A cell is empty, too, where all it shows are values of `blank`; with `merged`, values that are
-    all the same are shown as one, without the text around them.
+    `names` are what some values read as, as (value, text): a word of the data that people know by
+    another. A cell is empty, too, where all it shows are values of `blank`; with `merged`, values
+    that are all the same are shown as one, without the text around them.
     """
 
     text: str
@@ -41,6 +42,7 @@ class Cell:
     words: tuple[str, str] | None = None
     blank: tuple[object, ...] = ()
     merged: bool = False
+    names: tuple[tuple[object, str], ...] = ()
 
     @property
     def parts(self) -> tuple[tuple[str, str | None, str], ...]:
@@ -117,6 +119,7 @@ class Summary:
     know of the numbers. none: the line where there are no rows; without one nothing is said.
 
     by: the cells rows are grouped by, in order. measures: the numbers of a group.
+    unknown: what tells rows apart whose numbers are not known, for the note under their sums.
     heads: instead of these, a heading for each row, its first cell the name.
     skip: rows that are left out, as (column, values) of which one holds. only: what holds of every
     row that is shown and counted, in the same form; NULL is the value None.
@@ -128,6 +131,7 @@ class Summary:
     none: str | None = None
     by: tuple[Cell, ...] = ()
     measures: tuple[Measure, ...] = ()
+    unknown: tuple[Cell, ...] = ()
     heads: tuple[Cell, ...] = ()
     lane: Lane | None = None
     skip: tuple[tuple[str, tuple[object, ...]], ...] = ()
@@ -140,7 +144,7 @@ class Summary:
     def columns(self) -> Iterator[str]:
         """Every column that is named anywhere in it."""
         lane = self.lane
-        cells = [*self.by, *self.heads]
+        cells = [*self.by, *self.unknown, *self.heads]
         measures = list(self.measures)
         tests = [*self.skip, *self.only]
         if lane is not None:

@@ -91,6 +91,8 @@ def _section(section: Section) -> list[str]:
     about = f"{_text(section.about[:1].upper() + section.about[1:])}." if section.about else None
     table = _table(section.columns, lines)
     body = [about, "", *table] if about else table
+    if section.unknown:
+        body = [*body, "", f"{_text(section.unknown)}."]
     return _folded(f"{section.title} ({section.rows:,})", body, len(section.lines))
 
 

@@ -6,15 +6,16 @@ It knows tables by their summaries only: a table without one is shown when it is
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hlo_lens.facts import Facts, Finding, Summary, Table, common
 from hlo_lens.facts.findings import LEVELS
 from hlo_lens.present.cells import Cells, Row
-from hlo_lens.present.groups import NO_LOOP, grouped, measured, wanted
+from hlo_lens.present.groups import NO_LOOP, grouped, measured, wanted, without_value
 from hlo_lens.present.page import Column
-from hlo_lens.present.quantities import UNKNOWN
+from hlo_lens.present.quantities import UNKNOWN, count_text
 
 _NOTHING = {UNKNOWN, NO_LOOP}
 _SAMPLE = 10  # rows that the query to try next asks for
@@ -30,7 +31,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The groups of one table. `total` has the cells of a line under them, where it says more."""
+    """The groups of one table. `total` has the cells of a line under them, where it says more.
+
+    `unknown` says which rows the sums do not know enough of; "" where they know all.
+    """
 
     table: Table
     title: str
@@ -39,6 +43,7 @@ class Section:
     lines: tuple[tuple[str, ...], ...]
     total: tuple[str, ...] | None
     rows: int
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,17 @@ def _section(cells: Cells, table: Table, summary: Summary, rows: Sequence[Row]) 
         tuple(tuple(line[at] for at in kept) for line in lines),
         footer,
         len(rows),
+        "; ".join(_unknown(cells, table, summary, rows)),
     )
+
+
+def _unknown(cells: Cells, table: Table, summary: Summary, rows: Sequence[Row]) -> Iterator[str]:
+    """What is not known of which rows, that a sum over them had to leave open."""
+    readers = [cells.reader(table, cell) for cell in summary.unknown]
+    for what, found in without_value(table, summary, rows):
+        kinds = Counter(" ".join(filter(None, (read(row) for read in readers))) for row in found)
+        listed = ", ".join(f"{count_text(n)} {kind}".rstrip() for kind, n in kinds.most_common())
+        yield f"{what} not known of {listed}"
 
 
 def _summed(summary: Summary, total: Sequence[str]) -> Iterator[str]:

@@ -52,6 +52,9 @@ def _section(section: Section, width: int | None) -> Iterator[Line]:
     yield from grid(
         section.columns, _without_repeats(section.lines, keys), width=width, footer=section.total
     )
+    if section.unknown:
+        for text in folded(section.unknown, width, indent="  ", hanging="  "):
+            yield line(Span(text, "dim"))
 
 
 def _without_repeats(lines: Sequence[tuple[str, ...]], keys: int) -> Iterator[tuple[str, ...]]:

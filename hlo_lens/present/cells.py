@@ -82,19 +82,23 @@ class Cells:
             for literal, name, spec in cell.parts
         ]
         shown = [found for _, found, _ in parts if found is not None]
+        names = dict(cell.names)
+
+        def value_text(column: Column, value: object, module: object, spec: str = "") -> str:
+            return names.get(value) or self.text(column, value, module, spec, cell.words)
 
         def read(row: Row) -> str | None:
             values = [row[at] for _, at in shown]
             if all(value is None or value in cell.blank for value in values):
                 return None
             if cell.merged and len(set(values)) == 1:
-                return self.text(shown[0][0], values[0], row[module_at], words=cell.words)
+                return value_text(shown[0][0], values[0], row[module_at])
             texts: list[str] = []
             for literal, found, spec in parts:
                 texts.append(literal)
                 if found is not None:
                     column, at = found
-                    texts.append(self.text(column, row[at], row[module_at], spec, cell.words))
+                    texts.append(value_text(column, row[at], row[module_at], spec))
             return "".join(texts)
 
         return read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hlo_lens.facts import Column, Measure, Summary, Table
@@ -208,6 +208,25 @@ def total(table: Table, measure: Measure, rows: Sequence[Row]) -> Bounds | None:
             amount *= weight(row) or Bounds(0, None)
         result += amount
     return result if any_known else None
+
+
+def without_value(
+    table: Table, summary: Summary, rows: Sequence[Row]
+) -> Iterator[tuple[str, list[Row]]]:
+    """The columns of the sums of a step, and the rows that have neither a value nor a bound there.
+
+    A row that never runs lacks nothing; a column that no row lacks is left out.
+    """
+    sums = {one.column: one for one in summary.measures if one.how == "per_step"}
+    if not sums:
+        return
+    weight, never = runs(table), exactly(0)
+    ran = [row for row in rows if weight(row) != never]
+    for name, measure in sums.items():
+        assert name is not None
+        columns = [table.position(one) for one in (name, measure.at_most) if one is not None]
+        if found := [row for row in ran if all(row[at] is None for at in columns)]:
+            yield name, found
 
 
 def _worst_trips(table: Table, rows: Sequence[Row]) -> str | None:

@@ -40,18 +40,21 @@ def exactly(number: int) -> Bounds:
 
 
 def bounds_text(bounds: Bounds, text: Callable[[int], str] = str) -> str:
-    """`32`, `≤ 8`, `≥ 3`, `2 – 5`; a sum over an unknown loop is a bound and reads as one."""
+    """`32`, `≤ 8`, `≥ 3`, `2 – 5`, `–` where there is no bound but 0.
+
+    A sum over an unknown loop is a bound and reads as one.
+    """
     if bounds.is_exact:
         return text(bounds.low)
     if bounds.high is None:
-        return f"≥ {text(bounds.low)}"
+        return f"≥ {text(bounds.low)}" if bounds.low else UNKNOWN
     if not bounds.low:
         return f"≤ {text(bounds.high)}"
     return f"{text(bounds.low)} – {text(bounds.high)}"
 
 
 def executions_text(bounds: Bounds | None, trips_kind: str | None) -> str:
-    """How often something runs: `32`, `≤ 8`, `≥ 0 (unknown trip count)`, or not known."""
+    """How often something runs: `32`, `≤ 8`, `≥ 4 (unknown trip count)`, or not known."""
     if bounds is None:
         return UNKNOWN
     why = " (unknown trip count)" if bounds.high is None and trips_kind == "unknown" else ""

@@ -25,6 +25,7 @@ from hlo_lens.facts import (
     common,
 )
 from hlo_lens.hlo import Computation, Instruction, Module, Shape
+from hlo_lens_passes.modules import platform_of
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph
@@ -36,6 +37,9 @@ _CARRIERS: Final = frozenset(
     ("conditional", "get-tuple-element", "opt-barrier", "parameter", "while")
 )
 """What brings a started operation from another computation or iteration."""
+
+# xla::Layout's kDefaultMemorySpace and kHostMemorySpace.
+_MEMORIES: Final = {0: "device", 5: "host"}
 
 _FRAME: Final = frozenset(("bitcast", "constant", "get-tuple-element", "parameter", "tuple"))
 
@@ -107,25 +111,33 @@ TABLE = Table(
         ),
         Column("to_memory_space", "int", "structural", "S(n) of what it gives"),
         Column(
+            "from_memory",
+            "text",
+            "structural",
+            "that memory by name: device for S(0), host for S(5), vmem for S(1) of a TPU, else"
+            " S(n)",
+        ),
+        Column("to_memory", "text", "structural", "name of the memory that it is given in"),
+        Column(
             "thread", "text", "structural", "async_execution_thread of the start, where it has one"
         ),
     ),
     summary=Summary(
         "other asynchronous operations",
         order=50,
-        about="memory: from and to the space S(n) of the layout, 0 the device's default",
         by=(
             Cell("loop"),
             Cell("wraps", "operation"),
-            Cell("S({from_memory_space})→S({to_memory_space})", "memory"),
+            Cell("{from_memory}→{to_memory}", "memory"),
         ),
         measures=(
             Measure("pairs", "rows"),
             Measure("runs", "executions"),
             Measure("overlap", "true", "overlapped"),
-            Measure("bytes once", "once", "bytes"),
+            Measure("bytes per run", "once", "bytes"),
             Measure("bytes per step", "per_step", "bytes"),
         ),
+        unknown=(Cell("wraps"),),
         skip=(("collective", KINDS),),
         only=(("inside", (None,)),),
     ),
@@ -181,12 +193,14 @@ class AsyncPairsPass:
             own = [row for row in collectives if row["module"] == position]
             counted = schedules(program.analysis(module).graph)
             pairs = (*_pairs(module), *_fused_pairs(module, own))
+            is_tpu = "S(1)" in module.text and platform_of(module)[0] == "tpu"
             around = _around(program.analysis(module).graph, pairs)
             for pair in sorted(pairs, key=lambda pair: pair.instr.id):
                 members += _members(pair, len(rows), position)
                 rows.append(
                     common(program, position, pair.instr)
                     | _columns(pair, counted)
+                    | _memories(pair, is_tpu)
                     | {
                         "collective": kinds.get((position, pair.instr.id)),
                         "inside": around.get(pair.instr.computation),
@@ -297,8 +311,6 @@ def _columns(pair: Pair, counted: Schedules) -> dict[str, object]:
         "done": None if done is None else done.id,
         "updates": tuple(update.id for update in pair.updates),
         "bytes": _bytes(pair),
-        "from_memory_space": _from_space(pair),
-        "to_memory_space": _space(_result(pair)),
     }
     if start is None:
         return columns
@@ -373,8 +385,18 @@ def _bytes(pair: Pair) -> int | None:
     return None if shape is None else shape.bytes
 
 
-def _from_space(pair: Pair) -> int | None:
-    return _space(_read(pair))
+def _memories(pair: Pair, is_tpu: bool) -> dict[str, object]:
+    """The memory spaces it moves between, as numbers and by name."""
+    spaces = {"from": _space(_read(pair)), "to": _space(_result(pair))}
+    numbers = {f"{end}_memory_space": space for end, space in spaces.items()}
+    return numbers | {f"{end}_memory": _memory(space, is_tpu) for end, space in spaces.items()}
+
+
+def _memory(space: int | None, is_tpu: bool) -> str | None:
+    """A memory space by name, where it means the same everywhere or the platform is known."""
+    if space == 1 and is_tpu:
+        return "vmem"
+    return None if space is None else _MEMORIES.get(space, f"S({space})")
 
 
 def _space(shape: Shape | None) -> int | None:

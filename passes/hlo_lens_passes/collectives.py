@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 _STAYS: Final = frozenset(("bitcast", "copy"))
 """What a value passes on the way to its first real use; converts compute."""
 
+_SPELLINGS: Final = (("sugar", "start-done (sugar)"),)
+"""How the report names a form whose word only those know who print HLO."""
+
 TABLE = Table(
     "collectives",
     "a logical collective: one operation in any spelling, or the loop or chain of fusions that"
@@ -57,7 +60,14 @@ TABLE = Table(
             " reduce-scatter of a fused all-reduce and slice; else as kind",
             values=KINDS,
         ),
-        Column("form", "enum", "volatile", "how the text spells it", values=FORMS),
+        Column(
+            "form",
+            "enum",
+            "volatile",
+            "how the text spells it: start-done is an operation with opcodes of its own for start"
+            " and done, sugar is OP-start and OP-done for an async-start and async-done around OP",
+            values=FORMS,
+        ),
         Column(
             "static_ops",
             "int",
@@ -207,21 +217,22 @@ TABLE = Table(
             Cell("loop"),
             Cell("phase"),
             Cell("logical_kind", "operation"),
-            Cell("form", "written as"),
+            Cell("form", "written as", names=_SPELLINGS),
             Cell("dtype"),
         ),
         measures=(
             Measure("count", "rows"),
             Measure("runs", "executions"),
             Measure("overlap", "true", "overlapped"),
-            Measure("sent once", "once", "wire_bytes", "wire_bytes_max"),
+            Measure("sent per run", "once", "wire_bytes", "wire_bytes_max"),
             Measure("sent per step", "per_step", "wire_bytes", "wire_bytes_max"),
         ),
+        unknown=(Cell("logical_kind"),),
         lane=Lane(
             "communication",
             line=(
                 Cell("logical_kind"),
-                Cell("form"),
+                Cell("form", names=_SPELLINGS),
                 Cell("operand_shape"),
                 Cell("is_sync", words=("synchronous", "")),
                 Cell("overlapped", words=("overlapped", "exposed")),

@@ -92,7 +92,7 @@ TABLE = Table(
         by=(
             Cell("instr", "loop"),
             Cell("phase"),
-            Cell("trips_kind", "trip count"),
+            Cell("trips_kind", "trip count is"),
             Cell("origin_op", "made out of"),
         ),
         measures=(
@@ -195,9 +195,7 @@ def _sum(sizes: Iterator[int | None]) -> int | None:
     return total
 
 
-def _members(
-    row: int, module: int, loop: Loop, stacks: tuple[Stacked, ...]
-) -> Iterator[Member]:
+def _members(row: int, module: int, loop: Loop, stacks: tuple[Stacked, ...]) -> Iterator[Member]:
     yield Member("loops", row, "while", module, loop.instr.id)
     if loop.condition is not None:
         yield Member("loops", row, "condition", module, loop.condition.root.id)

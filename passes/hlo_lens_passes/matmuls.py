@@ -143,9 +143,10 @@ TABLE = Table(
         measures=(
             Measure("matmuls", "rows"),
             Measure("runs", "executions"),
-            Measure("FLOP once", "once", "flops"),
+            Measure("FLOP per run", "once", "flops"),
             Measure("FLOP per step", "per_step", "flops"),
         ),
+        unknown=(Cell("ragged", words=("ragged", "")), Cell("form")),
         lane=Lane(
             "compute",
             line=(

@@ -201,7 +201,7 @@ class ModulesPass:
 def _row(program: Program, position: int) -> dict[str, object]:
     module = program.modules[position]
     stage = program.stages[position]
-    platform, platform_from = _platform(module)
+    platform, platform_from = platform_of(module)
     scope, scope_from = _size_scope(module, stage)
     named = sum('op_name="' in tail for one in module.computations for tail in one.tails)
     count = module.instruction_count
@@ -256,7 +256,7 @@ def _findings(position: int, module: Module) -> Iterator[Finding]:
 # ---------------------------------------------------------------------------------- platform
 
 
-def _platform(module: Module) -> tuple[str | None, str | None]:
+def platform_of(module: Module) -> tuple[str | None, str | None]:
     """The platform and what showed it; (None, both) where the evidence contradicts itself."""
     found: dict[str, str] = {}
     for platform, evidence in _platform_evidence(module):

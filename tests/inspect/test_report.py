@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hlo_lens.facts import (
+    COMMON,
     Cell,
     Column,
     Facts,
@@ -120,31 +121,58 @@ def test_first_it_says_what_the_module_is() -> None:
 
 def test_loops_are_shown_with_their_trip_counts() -> None:
     assert section(text_of(STEP), "loops")[:3] == [
-        "  loop        phase  trip count  loops  runs      carry  stacked",
-        "  while.f ×4  fwd    inferred        1     1  256.0 KiB      0 B",
-        "  while.b ×?  bwd    unknown         1     1  256.0 KiB      0 B",
+        "  loop        phase  trip count is  loops  runs      carry  stacked",
+        "  while.f ×4  fwd    inferred           1     1  256.0 KiB      0 B",
+        "  while.b ×?  bwd    unknown            1     1  256.0 KiB      0 B",
     ]
 
 
 def test_a_total_over_an_unknown_loop_is_a_bound() -> None:
     _, forward, backward, _, total = section(text_of(STEP), "collectives")
     assert forward.split()[:4] == ["while.f", "×4", "fwd", "all-gather"]
-    assert forward.endswith("4      0/1  256.0 KiB        1.0 MiB")
-    assert backward.endswith("≥ 0 (unknown trip count)      0/1  256.0 KiB          ≥ 0 B")
+    assert forward.endswith("4      0/1     256.0 KiB        1.0 MiB")
+    assert backward.endswith("– (unknown trip count)      0/1     256.0 KiB              –")
     assert total.split()[0] == "total"
-    assert total.endswith("≥ 4 (unknown trip count)      0/2  512.0 KiB      ≥ 1.0 MiB")
+    assert total.endswith("≥ 4 (unknown trip count)      0/2     512.0 KiB      ≥ 1.0 MiB")
 
 
 def test_matmuls_are_weighed_by_executions() -> None:
     _, forward, backward, *_ = section(text_of(STEP), "matmuls")
     assert forward.split()[-4:] == ["33.6", "MFLOP", "134.2", "MFLOP"]
-    assert backward.split()[-5:] == ["33.6", "MFLOP", "≥", "0", "FLOP"]
+    assert backward.split()[-3:] == ["33.6", "MFLOP", "–"]
+
+
+def test_a_sum_says_which_rows_it_does_not_know() -> None:
+    """A ragged convolution is written over every group, and does not say how many rows each has."""
+    runs = [column for column in COMMON if column.name.startswith("executions")]
+    table = replace(
+        OPS,
+        summary=Summary(
+            "operations",
+            5,
+            by=(Cell("opcode"),),
+            measures=(Measure("size", "per_step", "size"),),
+            unknown=(Cell("is_root", words=("last", "")), Cell("opcode")),
+        ),
+        columns=(*OPS.columns, *runs, Column("size", "bytes", "measure", "size")),
+    )
+    row = {"module": 0, "executions": 1, "executions_min": 1, "executions_max": 1, "operands": []}
+    sizes = (("a", 8, False), ("b", None, False), ("b", None, False), ("b", None, True))
+    rows = [row | {"opcode": op, "size": size, "is_root": last} for op, size, last in sizes]
+    toy = ops(tables=(table,), does=lambda *_: PassResult({"ops": rows}))
+    found = report(Facts(program(), [toy]))
+    text = plain(as_lines(found))
+    assert section(text, "operations")[-2:] == [
+        "  total   ≥ 8 B",
+        "  size not known of 2 b, 1 last b",
+    ]
+    assert "\nsize not known of 2 b, 1 last b.\n" in as_markdown(found)
 
 
 def test_signs_are_explained_once_where_they_are_used() -> None:
     text = text_of(STEP)
-    assert text.splitlines().count("≥ at least") == 1
-    assert "not known" not in text.partition("notes")[0]
+    assert text.splitlines().count("– not known, ≥ at least") == 1
+    assert "not known" not in text.partition("notes")[0].replace("– not known", "")
 
 
 def test_what_is_absent_is_said_on_one_line() -> None:
@@ -378,7 +406,7 @@ def test_markdown_tables_are_tables() -> None:
     lines = as_markdown(report_of(STEP)).splitlines()
     at = lines.index("### Loops (2)")
     assert lines[at + 2 : at + 5] == [
-        "| loop | phase | trip count | loops | runs | carry | stacked |",
+        "| loop | phase | trip count is | loops | runs | carry | stacked |",
         "|---|---|---|---:|---:|---:|---:|",
         "| while.f ×4 | fwd | inferred | 1 | 1 | 256.0 KiB | 0 B |",
     ]

@@ -159,8 +159,29 @@ def test_a_pair_that_is_part_of_another_names_it() -> None:
 def test_a_pair_that_is_part_of_another_is_counted_with_it() -> None:
     text = plain(as_lines(report(Facts(Program([parse(NESTED)])))))
     title, _, *rows = text.partition("other asynchronous operations  ")[2].splitlines()
-    assert title.startswith("2  ")
+    assert title.startswith("2")
     assert rows[3].split()[-2:] == ["64", "B"]  # in total: a copy and a call of 32 B each
+
+
+@pytest.mark.parametrize(
+    ("tiles", "expected"),
+    [("", ("host→device", "S(1)→host")), ("T(128)", ("host→device", "vmem→host"))],
+)
+def test_memories_have_names_where_they_are_sure(tiles: str, expected: tuple[str, str]) -> None:
+    """S(1) is fast memory of a TPU, whose layouts have tiles; elsewhere it may be anything."""
+    text = scheduled(
+        f"""  p = f32[128]{{0:S(5)}} parameter(0)
+  q = f32[128]{{0:{tiles}S(1)}} parameter(1)
+  a = (f32[128]{{0}}, f32[128]{{0:S(5)}}, u32[]) copy-start(p)
+  b = f32[128]{{0}} copy-done(a)
+  c = (f32[128]{{0:S(5)}}, f32[128]{{0:{tiles}S(1)}}, u32[]) copy-start(q)
+  d = f32[128]{{0:S(5)}} copy-done(c)
+  ROOT t = (f32[128]{{0}}, f32[128]{{0:S(5)}}) tuple(b, d)"""
+    )
+    question = "select from_memory || '→' || to_memory from async_pairs"
+    assert ask(text, question) == [(each,) for each in expected]
+    shown = plain(as_lines(report(Facts(Program([parse(text)])))))
+    assert all(each in shown for each in expected)
 
 
 def test_what_only_one_caller_starts_is_part_of_no_pair() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hlo_lens.facts import COMMON, Cell, Column, Measure, Summary, Table
 from hlo_lens.hlo import parse
 from hlo_lens.present.cells import Cells
-from hlo_lens.present.groups import grouped, measured, wanted
+from hlo_lens.present.groups import grouped, measured, wanted, without_value
 from hlo_lens.program import Program
 
 TABLE = Table(
@@ -144,6 +144,15 @@ def test_a_sum_under_a_branch_is_a_bound(cells: Cells) -> None:
     assert numbers(cells, branch) == ("≤ 8", "8 B", "≤ 64 B", "≤ 64 B")
 
 
+def test_rows_without_a_value_or_a_bound_are_told() -> None:
+    never = {"executions": 0, "executions_min": 0, "executions_max": 0}
+    given = rows({"size": 1}, {"size": None, "size_max": 3}, {"size": None}, never)
+    measures = (Measure("step", "per_step", "size", "size_max"),)
+    summary = Summary("things", 0, by=(Cell("kind"),), measures=measures)
+    assert list(without_value(TABLE, summary, given)) == [("size", [given[2]])]
+    assert list(without_value(TABLE, summary, given[:2])) == []
+
+
 def test_a_value_that_is_not_known_is_never_zero(cells: Cells) -> None:
     assert numbers(cells, {"size": None}) == ("1", "–", "–", "–")
     assert numbers(cells, {"size": None}, {"size": 5}) == ("2", "≥ 5 B", "≥ 5 B", "≥ 5 B")
@@ -155,7 +164,7 @@ def test_a_value_with_an_upper_bound_gives_a_bound(cells: Cells) -> None:
 
 def test_executions_of_which_nothing_is_known(cells: Cells) -> None:
     nothing = {"executions": None, "executions_min": None, "executions_max": None, "size": 8}
-    assert numbers(cells, nothing) == ("–", "8 B", "≥ 0 B", "≥ 0 B")
+    assert numbers(cells, nothing) == ("–", "8 B", "–", "–")
 
 
 def test_each_is_a_value_or_a_range(cells: Cells) -> None:
@@ -185,6 +194,8 @@ def test_rows_that_are_skipped() -> None:
     ("cell", "row", "text"),
     [
         (Cell("kind"), {"kind": "big"}, "big"),
+        (Cell("kind", names=(("big", "huge"),)), {"kind": "big"}, "huge"),
+        (Cell("kind", names=(("big", "huge"),)), {"kind": "small"}, "small"),
         (Cell("kind"), {}, None),
         (Cell("{size} in {kind}"), {"size": 1536, "kind": "big"}, "1.5 KiB in big"),
         (Cell("{size} in {kind}"), {"size": 1536}, "1.5 KiB in –"),

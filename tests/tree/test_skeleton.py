@@ -77,8 +77,8 @@ def test_a_loop_adds_up_what_is_in_it() -> None:
 
 def test_what_is_in_an_unknown_loop_is_a_bound() -> None:
     loop, dot = tree(STEP)[5:7]
-    assert squeezed(loop) == "├ while ×? trip count unknown ≥ 0 B ≥ 0 FLOP bwd while.b"
-    assert squeezed(dot) == "│ ├ dot f32 m256 n256 k256 33.6 MFLOP ≥ 0 ≥ 0 FLOP bwd dot.b"
+    assert squeezed(loop) == "├ while ×? trip count unknown – – bwd while.b"
+    assert squeezed(dot) == "│ ├ dot f32 m256 n256 k256 33.6 MFLOP – – bwd dot.b"
 
 
 def test_totals_are_by_lane_and_kind() -> None:
@@ -86,7 +86,7 @@ def test_totals_are_by_lane_and_kind() -> None:
     totals = text.split("\n\n")[-1].splitlines()
     assert list(map(squeezed, totals[2:])) == [
         "communication all-gather 1 4 1.0 MiB",
-        "all-reduce 1 ≥ 0 ≥ 0 B",
+        "all-reduce 1 – –",
         "compute dot 2 ≥ 4 ≥ 134.2 MFLOP",
     ]
 
