@@ -52,22 +52,45 @@ def device_spec(chip: str, plugin: Path | None = None) -> DeviceSpec:
     text = files(__package__).joinpath("specs", f"{_FILES[chip]}.txtpb").read_text()
     match = _DESCRIPTION.search(text)
     assert match is not None, chip
-    if plugin is not None:
-        own = _embedded(plugin, match[1])
+    if plugin is None:
+        return DeviceSpec(match[1], text, _OURS)
+    with plugin.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        own = _embedded(data, match[1])
         if own is not None:
             return DeviceSpec(match[1], own, f"embedded in {plugin.name}")
-    return DeviceSpec(match[1], text, _OURS)
+        text, left_out = _understood(data, text)
+    source = f"{_OURS}; without {', '.join(left_out)}, which this XLA does not know"
+    return DeviceSpec(match[1], text, source if left_out else _OURS)
 
 
-def _embedded(library: Path, description: str) -> str | None:
-    """The text proto of the device `description` among the strings of `library`."""
-    needle = f'device_description_str: "{description}"'.encode()
-    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        found = data.find(needle)
-        if found < 0:
-            return None
-        start = data.rfind(b"\0", max(0, found - _LONGEST), found) + 1
-        end = data.find(b"\0", found)
-        text = data[start:end].decode(errors="replace")
+def _embedded(data: mmap.mmap, description: str) -> str | None:
+    """The text proto of the device `description` among the strings of a library."""
+    found = data.find(f'device_description_str: "{description}"'.encode())
+    if found < 0:
+        return None
+    start = data.rfind(b"\0", max(0, found - _LONGEST), found) + 1
+    text = data[start : data.find(b"\0", found)].decode(errors="replace")
     begin = text.find("gpu_device_info {")
     return text[begin:] if begin >= 0 else None
+
+
+def _understood(data: mmap.mmap, text: str) -> tuple[str, list[str]]:
+    """`text` without the fields that a library's own descriptor of the message lacks, and these.
+
+    A text proto with an unknown field is refused as a whole. A descriptor holds the name of a
+    message, and of a field, behind 0x0A and its length (descriptor.proto).
+    """
+    found = data.find(_entry("GpuDeviceInfoProto"))
+    if found < 0:
+        return text, []
+    around = data[max(0, found - _LONGEST) : found + _LONGEST]
+    unknown = [
+        name for name in re.findall(r"^  (\w+)", text, re.MULTILINE) if _entry(name) not in around
+    ]
+    for name in unknown:
+        text = re.sub(rf"^  {name}( {{\n(.*\n)*?  }}|: .*)\n", "", text, flags=re.MULTILINE)
+    return text, unknown
+
+
+def _entry(name: str) -> bytes:
+    return b"\x0a" + bytes([len(name)]) + name.encode()

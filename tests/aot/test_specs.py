@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,29 @@ def test_a_plugin_s_own_is_asked_first(tmp_path: Path) -> None:
     assert device_spec("h100", library) == device_spec("h100")
     assert spec.told()["description"] == "NVIDIA B200"
     assert spec.told()["sha256"] != device_spec("b200").told()["sha256"]
+
+
+def test_fields_that_a_plugin_does_not_know_are_left_out(tmp_path: Path) -> None:
+    """A library's descriptor names its fields; a text proto with any other would be refused."""
+    text = device_spec("h100").text
+    fields = re.findall(r"^  (\w+)", text, re.MULTILINE)
+    assert {"core_count", "mem_clock_ghz", "scalar_unit_description"} <= set(fields)
+    known = [name for name in fields if name not in ("mem_clock_ghz", "scalar_unit_description")]
+    library = tmp_path / "plugin.so"
+
+    def descriptor(names: list[str]) -> bytes:
+        named = (b"\x0a" + bytes([len(name)]) + name.encode() for name in names)
+        return b"\x7fELF\0" + b"\x12\x00".join(named)
+
+    library.write_bytes(descriptor(["GpuDeviceInfoProto", *known]))
+    spec = device_spec("h100", library)
+    assert spec.source.endswith(
+        "; without scalar_unit_description, mem_clock_ghz, which this XLA does not know"
+    )
+    assert re.findall(r"^  (\w+)", spec.text, re.MULTILINE) == known
+    assert spec.text.count("{") == spec.text.count("}") < text.count("{")
+    assert 'device_description_str: "NVIDIA H100 80GB HBM3"' in spec.text
+    library.write_bytes(descriptor(["GpuDeviceInfoProto", *fields]))
+    assert device_spec("h100", library) == device_spec("h100")
+    library.write_bytes(b"no descriptor at all")
+    assert device_spec("h100", library) == device_spec("h100")
