@@ -467,6 +467,13 @@ _DIM_FIELDS: Final = {
 }
 
 
+_SCALED_DOTS: Final = frozenset(("__op$block_scaled_dot", "__cudnn$blockScaledDot"))
+_ENGINE_GEMMS: Final = frozenset(("te_gemm_ffi", "te_gemm_v2_ffi"))
+_ENGINE_FIELDS: Final = (
+    "lhs_axis_boundary", "rhs_axis_boundary", "lhs_transposed", "rhs_transposed", "collective_op",
+)  # fmt: skip
+
+
 def _read_call(call: Instruction, known: Catalogue) -> _Matmul:
     entry = entry_of(call, known)
     config = config_of(attributes_of(call))
@@ -480,8 +487,13 @@ def _read_call(call: Instruction, known: Catalogue) -> _Matmul:
     dims = _config_dims(get(*gemm, "dot_dimension_numbers"), ragged)
     algorithm = _named(get(*gemm, "precision_config", "algorithm"), "alg_", "unset")
     precision = get(*gemm, "precision_config", "operand_precision")
-    # Only where the config numbers the dimensions is it sure that these are its first operands.
-    operands = call.operands[:2] if dims is not None and len(call.operands) >= 2 else ()
+    places: tuple[int, int] | None = None if dims is None else (0, 1)
+    if dims is None:
+        dims, places = _by_contract(target_of(call), call.operands, get)
+    # Only where the config or the target's contract tells is it sure which its operands are.
+    operands: tuple[Instruction, ...] = ()
+    if places is not None and len(call.operands) > max(places):
+        operands = tuple(call.operands[place] for place in places)
     columns: dict[str, object] = {
         "form": "custom_call",
         "target": target_of(call),
@@ -497,6 +509,41 @@ def _read_call(call: Instruction, known: Catalogue) -> _Matmul:
         "dims": None if dims is None else dims.described(),
     }
     return _Matmul(columns, operands)
+
+
+def _by_contract(
+    target: str | None, operands: Sequence[Instruction], get: Callable[..., object]
+) -> tuple[Dims | None, tuple[int, int] | None]:
+    """Dimension numbers of a call, and which operands are left and right, where its target fixes
+    them; None for what it leaves open.
+
+    A block-scaled dot takes left, right and their scales; both contract their last dimension
+    (XLA's block_scaling_rewriter.cc). A gemm of TransformerEngine takes each operand in front of
+    its scale, and from 2025 says where the dimensions of each are cut in two (cpp_extensions/gemm.py
+    of its jax part); with communication inside the sizes of its products are not told.
+    """
+    if target in _SCALED_DOTS and len(operands) >= 4:
+        shape = shape_of(operands[0])
+        last = -1 if shape is None else shape.rank - 1
+        dims = {1: Dims((1,), (1,)), 2: Dims((2,), (2,), (0,), (0,))}.get(last)
+        return dims, (0, 1)
+    if target not in _ENGINE_GEMMS:
+        return None, None
+    if len(operands) == 2:
+        return None, (0, 1)
+    if len(operands) < 6:
+        return None, None
+    fields = [get("config", name) if get("config") else get(name) for name in _ENGINE_FIELDS]
+    lhs_at, rhs_at, lhs_transposed, rhs_transposed, together = fields
+    shapes = [shape_of(operands[place]) for place in (0, 2)]
+    dims = None
+    if isinstance(lhs_at, int) and isinstance(rhs_at, int) and not together and None not in shapes:
+        lhs, rhs = (() if shape is None else range(shape.rank) for shape in shapes)
+        dims = Dims(
+            tuple(lhs[:lhs_at] if lhs_transposed else lhs[lhs_at:]),
+            tuple(rhs[rhs_at:] if rhs_transposed else rhs[:rhs_at]),
+        )
+    return dims, (0, 2)
 
 
 def _named(value: object, prefix: str, nothing: str) -> str | None:

@@ -222,7 +222,73 @@ def test_a_gemm_without_dimension_numbers_is_a_row_of_unknown_size() -> None:
     sql = "select target, lhs_dtype, out_dtype, m, n, k, flops from matmuls"
     assert ask(text, sql) == [("__cublas$gemm", None, "bf16", None, None, None, None)]
     engine = gemm("te_gemm_ffi", "{contracting_dims = array<i64: 1, 0>}")
-    assert ask(engine, sql) == [("te_gemm_ffi", None, "bf16", None, None, None, None)]
+    assert ask(engine, sql) == [("te_gemm_ffi", "bf16", "bf16", None, None, None, None)]
+
+
+CONTRACT = """\
+HloModule m
+ENTRY main {
+  lhs = f8e4m3fn[LHS] parameter(0)
+  rhs = f8e5m2[RHS] parameter(1)
+  ls = f8e8m0fnu[4,8] parameter(2)
+  rs = f8e8m0fnu[8,16] parameter(3)
+  bias = bf16[0] parameter(4)
+  one = f32[1] parameter(5)
+  ROOT c = (bf16[4,16], u8[32]) custom-call(OPERANDS), custom_call_target="TARGET",
+      backend_config={CONFIG}
+}
+"""
+SIDES = "select lhs_dtype, rhs_dtype, out_dtype, batch, m, n, k, flops from matmuls"
+
+
+@pytest.mark.parametrize(
+    ("lhs", "rhs", "sizes"),
+    [
+        ("4,256", "16,256", (1, 4, 16, 256, 32768)),
+        ("2,4,256", "2,16,256", (2, 4, 16, 256, 65536)),
+        ("256", "256", (None, None, None, None, None)),
+    ],
+)
+def test_a_block_scaled_dot_contracts_what_comes_last(
+    lhs: str, rhs: str, sizes: tuple[object, ...]
+) -> None:
+    text = CONTRACT.replace("LHS", lhs).replace("RHS", rhs).replace("CONFIG", "")
+    text = text.replace("OPERANDS", "lhs, rhs, ls, rs").replace("TARGET", "__op$block_scaled_dot")
+    assert ask(text, SIDES) == [("f8e4m3fn", "f8e5m2", "bf16", *sizes)]
+
+
+@pytest.mark.parametrize(
+    ("config", "sizes"),
+    [
+        ("lhs_axis_boundary = 1, rhs_axis_boundary = 1", (1, 4, 16, 256, 32768)),
+        ("config = {lhs_axis_boundary = 1, rhs_axis_boundary = 1}", (1, 4, 16, 256, 32768)),
+        (
+            "lhs_axis_boundary = 1, rhs_axis_boundary = 1, lhs_transposed = true,"
+            " rhs_transposed = true",
+            (1, 256, 256, 4, 524288),
+        ),
+        ("lhs_axis_boundary = 1, rhs_axis_boundary = 1, collective_op = 1", (None,) * 5),
+        ("contracting_dims = array<i64: 1, 0>", (None,) * 5),
+    ],
+)
+def test_a_gemm_of_transformer_engine_has_each_operand_before_its_scale(
+    config: str, sizes: tuple[object, ...]
+) -> None:
+    text = CONTRACT.replace("LHS", "4,256").replace("RHS", "256,16").replace("CONFIG", config)
+    text = text.replace("OPERANDS", "lhs, ls, rhs, rs, bias, one, one")
+    text = text.replace("TARGET", "te_gemm_v2_ffi")
+    if "transposed" in config:  # both contract the 4 in front of the other way round
+        text = text.replace("f8e5m2[256,16]", "f8e5m2[256,4]")
+    assert ask(text, SIDES) == [("f8e4m3fn", "f8e5m2", "bf16", *sizes)]
+
+
+@needs_shared
+def test_gemms_of_transformer_engine_on_an_mi355() -> None:
+    assert SHARED is not None
+    sql = "select lhs_dtype, rhs_dtype, out_dtype, m, n, k from matmuls"
+    for name in ("fp8", "mxfp8"):
+        path = SHARED / f"gfx950/precision/{name}/before_optimizations.txt"
+        assert ask_file(path, sql) == [("f8e4m3fn", "f8e4m3fn", "bf16", 128, 256, 256)]
 
 
 @pytest.mark.parametrize("target", ["__cublas$triangularSolve", "__cudnn$convForward", "my_gemm"])
