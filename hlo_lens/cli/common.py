@@ -76,7 +76,7 @@ def print_error(message: str) -> None:
 
 def harmless(message: str) -> str:
     """The lines of a message without control characters: names of files may hold some."""
-    return "\n".join(map(visible, message.split("\n")))
+    return "\n".join(visible(each.replace("\t", "  ")) for each in message.split("\n"))
 
 
 def note(message: str, *, level: int = 0) -> None:
@@ -253,8 +253,8 @@ def bad_input_told() -> Iterator[None]:
 def describe(problem: BaseException) -> str | None:
     """A sentence for a problem that is the input's, or None for one that is ours."""
     if isinstance(problem, OSError):
-        if problem.filename is None:
-            return None
+        if problem.filename is None:  # of an open file or the output: a full disk
+            return problem.strerror.lower() if problem.strerror else None
         return f"{os.fsdecode(problem.filename)}: {_os_sentence(problem)}"
     render = getattr(problem, "render", None)  # of HloParseError and InputError
     return str(render()) if render is not None else None
@@ -305,6 +305,8 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
     if path is None or path == "-":
         yield sys.stdout
         return
+    if not path:
+        raise click.UsageError("-o needs the name of a file")
     target = Path(path)
     part = target.with_name(f".{target.name}.part")
     if target.exists() and not target.is_file():  # /dev/stdout, a pipe

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -67,7 +68,11 @@ def command(
     names = _names(tables, everything)
     if names == ():
         return
-    found = map(Facts, programs(files, module=module, stage=stage))
+    found: Iterator[Facts] = map(Facts, programs(files, module=module, stage=stage))
+    first = next(found, None)
+    if first is None and (output is not None or output_format != "json"):
+        return  # what -o names stays as it was
+    found = chain(() if first is None else (first,), found)
     with open_output(output) as stream:
         if output_format == "json":
             from hlo_lens.inspect import as_data

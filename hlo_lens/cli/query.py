@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from math import isnan
 from typing import TYPE_CHECKING
 
 import click
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--max-rows",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=2**31 - 1),
     default=1_000_000,
     show_default=True,
     help="Give that many rows at most, and say so where there are more.",
@@ -74,6 +75,8 @@ def command(
     from hlo_lens.facts import Facts
     from hlo_lens.facts.sqlite import QueryError, run_query
 
+    if isnan(timeout):
+        raise click.UsageError("--timeout is no number of seconds")
     if not files:
         if sql == "-" or os.path.exists(sql):
             raise click.UsageError(f"the SQL behind {sql} is missing")

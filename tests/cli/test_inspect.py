@@ -163,3 +163,26 @@ def test_a_folder_of_several_modules_asks_which(cli: Cli, tmp_path: Path) -> Non
     assert ran.code == 2
     assert "--module" in ran.err
     assert cli("inspect", tmp_path, "--module", "jit_a").code == 0
+
+
+def test_a_file_stays_as_it_was_where_nothing_can_be_read(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "report.txt"
+    out.write_text("before\n")
+    for output_format in ("terminal", "json", "markdown"):
+        ran = cli("inspect", tmp_path / "gone.hlo", "--format", output_format, "-o", out)
+        assert (ran.code, ran.out) == (2, "")
+        assert out.read_text() == "before\n"
+    ran = cli("inspect", tmp_path / "gone.hlo", "--format", "json")
+    assert (ran.code, json.loads(ran.out)["programs"]) == (2, [])
+
+
+def test_an_output_without_a_name(cli: Cli, step: Path) -> None:
+    ran = cli("inspect", step, "-o", "")
+    assert ran.code == 2
+    assert ran.err.startswith("hlolens: error: -o needs the name of a file\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_full_disk(cli: Cli, step: Path) -> None:
+    ran = cli("inspect", step, "-o", "/dev/full")
+    assert (ran.code, ran.err) == (2, "hlolens: error: no space left on device\n")

@@ -165,3 +165,11 @@ def test_an_unknown_rule(capsys) -> None:
     code, _, err = call(capsys, "rules", "pass-fail")
     assert code == 1
     assert "no rule pass-fail; did you mean pass-failed?" in err
+
+
+@pytest.mark.parametrize(
+    "option", [("--max-rows", "99999999999999999999"), ("--timeout", "nan"), ("--timeout", "-1")]
+)
+def test_bounds_that_are_none(file, capsys, option: tuple[str, str]) -> None:
+    assert run(["query", file, "SELECT 1", *option]) == 2
+    assert option[0] in capsys.readouterr().err
