@@ -49,7 +49,7 @@ def device_spec(chip: str, plugin: Path | None = None) -> DeviceSpec:
 
     Raises KeyError for a chip that none is known of.
     """
-    text = files(__package__).joinpath("specs", f"{_FILES[chip]}.txtpb").read_text()
+    text = files(__package__).joinpath("gpu_specs", f"{_FILES[chip]}.txtpb").read_text()
     match = _DESCRIPTION.search(text)
     assert match is not None, chip
     if plugin is None:
