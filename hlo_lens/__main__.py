@@ -9,8 +9,11 @@ def main(argv: list[str] | None = None) -> int:
     if args == ["--version"]:  # answered before click is imported: prompts and scripts ask often
         from hlo_lens import __version__
 
-        print(f"hlolens {__version__}")
-        return 0
+        try:
+            print(f"hlolens {__version__}", flush=True)
+            return 0
+        except OSError:
+            pass  # a full disk, a closed pipe: told below
     from hlo_lens.cli import run
 
     return run(args)

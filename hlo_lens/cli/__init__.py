@@ -113,13 +113,19 @@ cli.params += common_options()
 
 def run(args: Sequence[str]) -> int:
     """Run `hlolens` with `args`; the exit code. What goes wrong is a sentence on stderr."""
+    # Where a stream was closed (`>&-`), what goes there is lost.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (open until the end)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an arrow is no reason to fail in a C locale
     if instruction := os.environ.get(COMPLETE_VARIABLE):
         from click.shell_completion import shell_complete
 
-        return shell_complete(cli, {}, "hlolens", COMPLETE_VARIABLE, instruction)
+        try:
+            return shell_complete(cli, {}, "hlolens", COMPLETE_VARIABLE, instruction)
+        except (KeyError, ValueError):  # not asked by a shell
+            return FAILED
     if not args:
         with cli.make_context("hlolens", [], resilient_parsing=True) as context:
             print(context.get_help(), file=sys.stderr)

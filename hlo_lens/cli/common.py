@@ -282,7 +282,11 @@ def console(file: IO[str] | None = None) -> Console:
 
     Off a terminal it is 160 columns wide, or COLUMNS where that is set.
     """
-    from rich.console import Console
+    from rich import console as rich_console
+
+    class Console(rich_console.Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # `run` knows what to do; rich would exit with 1
 
     target = file or sys.stdout
     color = state().color

@@ -253,3 +253,39 @@ def test_an_output_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
         stream.write("whole")
     assert [each.name for each in tmp_path.iterdir()] == ["report.txt"]
     assert target.read_text() == "whole"
+
+
+@pytest.mark.parametrize("verb", ["schema", "rules", "--help"])
+def test_a_pipe_that_is_closed_at_once_is_no_error(verb: str, tmp_path: Path) -> None:
+    script = f"{sys.executable} -m hlo_lens {verb} 2> {tmp_path}/err | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        script, shell=True, executable="/bin/bash", capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert (done.stdout, (tmp_path / "err").read_text()) == ("0\n", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize("verb", ["--version", "--help", "schema"])
+def test_a_full_disk_is_told(verb: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hlo_lens", verb],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "hlolens: error: no space left on device\n")
+
+
+def test_closed_streams_are_no_crash() -> None:
+    for closed in (">&-", "2>&-", "<&-", ">&- 2>&- <&-"):
+        done = subprocess.run(
+            f"{sys.executable} -m hlo_lens rules {closed}",
+            shell=True, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), closed
+
+
+def test_completion_that_no_shell_asks_for() -> None:
+    environment = {**os.environ, "_HLOLENS_COMPLETE": "bash_complete"}
+    environment.pop("COMP_WORDS", None)
+    done = python("-m", "hlo_lens", env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
