@@ -257,10 +257,9 @@ def test_an_output_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["schema", "rules", "--help"])
 def test_a_pipe_that_is_closed_at_once_is_no_error(verb: str, tmp_path: Path) -> None:
-    script = f"{sys.executable} -m hlo_lens {verb} 2> {tmp_path}/err | true; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        script, shell=True, executable="/bin/bash", capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+    command = f"{sys.executable} -m hlo_lens {verb} 2> {tmp_path}/err"
+    script = f"{command} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert (done.stdout, (tmp_path / "err").read_text()) == ("0\n", "")
 
 
