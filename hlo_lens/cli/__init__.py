@@ -101,11 +101,19 @@ def cli(ctx: click.Context) -> None:
     """
     verb = ctx.invoked_subcommand
     if verb in VERBS:
-        found = config.find(Path.cwd(), VERBS)
+        found = config.find(_working_folder(), VERBS)
         if found is not None:
             command = cli.get_command(ctx, verb)
             assert command is not None
             ctx.default_map = {verb: found.defaults(verb, command)}
+
+
+def _working_folder() -> Path:
+    """The working directory; the root where it was deleted under us."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path("/")
 
 
 cli.params += common_options()

@@ -42,14 +42,16 @@ class Config:
 
     def defaults(self, verb: str, command: click.Command) -> dict[str, Any]:
         """The defaults of `verb`, by parameter name. Raises `ConfigError` for an unknown key."""
-        known = {name: param.name for param in command.params for name in _names(param)}
+        known = {name: param for param in command.params for name in _names(param)}
         given = self.common | self.verbs.get(verb, {})
         defaults: dict[str, Any] = {}
         for key, value in given.items():
             parameter = known.get(key.replace("_", "-"))
             if parameter is None:
                 raise ConfigError(f"{self.path}: [{verb}] has no option {key!r}{hint(key, known)}")
-            defaults[parameter] = value
+            if isinstance(parameter.type, click.Path) and not isinstance(value, str):
+                raise ConfigError(f"{self.path}: [{verb}] {key} is a name, not {value!r}")
+            defaults[str(parameter.name)] = value
         return defaults
 
 
@@ -64,9 +66,12 @@ def find(folder: Path, verbs: Container[str]) -> Config | None:
             return _checked(own, _table(own, _text(own)), verbs)
         project = place / "pyproject.toml"
         if project.is_file() and "hlolens" in (text := _text(project)):
-            table = _table(project, text).get("tool", {}).get("hlolens")
-            if table is not None:
+            tools = _table(project, text).get("tool")
+            table = tools.get("hlolens") if isinstance(tools, dict) else None
+            if isinstance(table, dict):
                 return _checked(project, table, verbs)
+            if table is not None:
+                raise ConfigError(f"{project}: [tool.hlolens] is a table, not {table!r}")
     return None
 
 
@@ -92,6 +97,8 @@ def _table(path: Path, text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: not TOML that can be read: it nests too deep") from None
 
 
 def _checked(path: Path, table: dict[str, Any], verbs: Container[str]) -> Config:

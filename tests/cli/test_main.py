@@ -143,6 +143,8 @@ def test_defaults_come_from_the_nearest_config(cli: Cli, folder: Path) -> None:
         ("colour = 'never'\n", "no common option 'colour'; did you mean 'color'?"),
         ("[tool.hlolens]\ncolor = 'never'\n", "[tool.hlolens] is for pyproject.toml"),
         ("[ls\n", "not TOML"),
+        (f"a = {'[' * 100_000}", "nests too deep"),
+        ("[inspect]\noutput = 5\n", "[inspect] output is a name, not 5"),
         ("[ls]\nformat = 'xml'\n", "'xml' is not one of 'terminal', 'json'. (set in the config"),
     ],
 )
@@ -150,10 +152,25 @@ def test_a_config_with_a_mistake_is_refused(
     cli: Cli, folder: Path, text: str, sentence: str
 ) -> None:
     (folder / "hlolens.toml").write_text(text)
-    ran = cli("ls", ".")
+    ran = cli("inspect" if "[inspect]" in text else "ls", ".")
     assert ran.code == 2
     assert sentence in ran.err
     assert cli("--help").code == 0, "help is there to mend it"
+
+
+@pytest.mark.parametrize("text", ["[tool]\nhlolens = 5\n", "tool = 5 # hlolens\n"])
+def test_a_pyproject_with_a_mistake(cli: Cli, folder: Path, text: str) -> None:
+    (folder / "pyproject.toml").write_text(text)
+    ran = cli("ls", ".")
+    assert ran.code == (2 if "[tool]" in text else 0)
+    assert "internal" not in ran.err
+
+
+def test_a_working_directory_that_is_gone(cli: Cli, folder: Path) -> None:
+    path = folder / "module_0001.jit_f.before_optimizations.txt"
+    kept = path.rename(folder.parent / "step.hlo")
+    folder.rmdir()
+    assert cli("inspect", kept).code == 0
 
 
 # --- output -----------------------------------------------------------------------------------
