@@ -519,8 +519,8 @@ def _by_contract(
 
     A block-scaled dot takes left, right and their scales; both contract their last dimension
     (XLA's block_scaling_rewriter.cc). A gemm of TransformerEngine takes each operand in front of
-    its scale, and from 2025 says where the dimensions of each are cut in two (cpp_extensions/gemm.py
-    of its jax part); with communication inside the sizes of its products are not told.
+    its scale, and from 2025 says where the dimensions of each are cut in two (its
+    cpp_extensions/gemm.py); with communication inside the sizes of its products are not told.
     """
     if target in _SCALED_DOTS and len(operands) >= 4:
         shape = shape_of(operands[0])
