@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hlo_lens import dumps
 from hlo_lens.dumps import AFTER, BEFORE, PARTITIONED, STAGES, UNKNOWN
-from hlo_lens.files import STDIN, InputError, read_text, refuse_special
+from hlo_lens.files import STDIN, STDIN_NAME, InputError, read_text, refuse_special
 from hlo_lens.hlo import Module, parse
 
 if TYPE_CHECKING:
@@ -122,6 +122,14 @@ def load(
     return Program([one], [_stage_name(stage) or guess_stage(one)], side_files=side_files)
 
 
+def dumped_matching(folder: str, glob: str) -> tuple[dumps.DumpedModule, ...]:
+    """Every module of `folder` whose key or name `glob` matches.
+
+    Raises `InputError` that lists what there is where none does.
+    """
+    return dumps.choose(modules_in(folder), glob) or (choose_module(folder, glob),)
+
+
 def load_dumped(dumped: dumps.DumpedModule, *, stage: str | None = None) -> Program:
     """Read one module of a dump folder: its named stages, or the one that `stage` means.
 
@@ -185,5 +193,5 @@ def _stage_name(stage: str | None) -> str | None:
 
 
 def _read(path: str) -> Module:
-    name = "<stdin>" if path == STDIN else path
+    name = STDIN_NAME if path == STDIN else path
     return parse(read_text(path), filename=name)

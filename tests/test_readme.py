@@ -81,6 +81,15 @@ def test_the_two_commands_are_targets() -> None:
         assert re.search(rf"^{command}:.*## ", makefile, re.MULTILINE), command
 
 
+def test_every_verb_is_in_the_table_and_every_page_is_there() -> None:
+    from hlo_lens.cli import VERBS
+
+    text = README.read_text()
+    assert set(re.findall(r"^\| `(\w+)[^`]*` \| ", text, re.MULTILINE)) >= set(VERBS)
+    for page in re.findall(r"\]\((docs/[^)]*)\)", text):
+        assert (ROOT / page).exists(), page
+
+
 def test_the_exit_codes_are_those_of_the_help() -> None:
     from hlo_lens.cli import EXIT_CODES
 

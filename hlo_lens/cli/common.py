@@ -11,12 +11,14 @@ import difflib
 import gc
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -26,14 +28,16 @@ from hlo_lens.present.quantities import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hlo_lens.dumps import DumpedModule
     from hlo_lens.program import Program
 
 OK = 0  # fine
 NO = 1  # the answer is no: not found, a gate failed, programs differ
 FAILED = 2  # could not do it: bad input, usage
 
-# Text that is piped or written to a file is not cut at a terminal's width.
-_UNBOUND_WIDTH = 160
+# Off a terminal: where sentences are folded, and a width that no row of a listing reaches.
+_PROSE_WIDTH = 100
+_UNBOUND_WIDTH = 1_000_000
 
 # A file, a dump folder or "-": only `load` knows what is good; as a Path, shells complete it.
 INPUT = click.Path()
@@ -163,7 +167,8 @@ def choice_options(function: F) -> F:
         click.option(
             "--module",
             metavar="NAME",
-            help="The module of a dump folder: its name, number, a glob or a part of it.",
+            help="The module of a dump folder: its name, number, a glob or a part of it; "
+            "inspect and query take all that a glob matches.",
         ),
     ):
         function = option(function)
@@ -207,14 +212,29 @@ def output_option(function: F) -> F:
 def programs(
     files: Sequence[str], *, module: str | None = None, stage: str | None = None
 ) -> Iterator[Program]:
-    """The Program of each path that can be read; the others are told on stderr (exit code 2)."""
+    """The Programs of each path that can be read; the others are told on stderr (exit code 2).
+
+    `module` may be a glob, which of a dump folder means every module that it matches.
+    """
+    from hlo_lens.program import dumped_matching, load_dumped
+
     for position, file in enumerate(files):
         if file == "-" and "-" in files[:position]:
             error("-: standard input can be read once")
             continue
-        program = _try_load(file, module, stage)
-        if program is not None:
-            yield program
+        is_glob = module is not None and any(sign in module for sign in "*?[")
+        if module is None or not is_glob or not os.path.isdir(file):
+            program = _try_load(file, module, stage)
+            if program is not None:
+                yield program
+            continue
+        chosen: Sequence[DumpedModule] = ()
+        with bad_input_told():
+            chosen = dumped_matching(file, module)
+        for dumped in chosen:
+            program = _tried(partial(load_dumped, dumped, stage=stage))
+            if program is not None:
+                yield program
 
 
 def one_program(file: str, *, module: str | None = None, stage: str | None = None) -> Program:
@@ -230,8 +250,13 @@ def _try_load(file: str, module: str | None, stage: str | None) -> Program | Non
 
     if file == "-" and sys.stdin is not None and sys.stdin.isatty():
         note("reading HLO text from the terminal; end it with Ctrl-D")
+    return _tried(partial(load, file, module=module, stage=stage))
+
+
+def _tried(load: Callable[[], Program]) -> Program | None:
+    """What is loaded; None where it cannot be read, which is told."""
     with bad_input_told():
-        program = load(file, module=module, stage=stage)
+        program = load()
         # It is kept until the end: the garbage collector need not look at it again and again.
         gc.freeze()
         return program
@@ -277,10 +302,25 @@ def _os_sentence(problem: OSError) -> str:
 # --- output ----------------------------------------------------------------------------------
 
 
-def console(file: IO[str] | None = None) -> Console:
+class _Trimmed:
+    """An output without the blanks that fill the last column of a table that rich prints."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(re.sub(r" +\n", "\n", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def console(file: IO[str] | None = None, *, rows: bool = False) -> Console:
     """A rich console on `file` (default: standard output) that keeps to `--color` and NO_COLOR.
 
-    Off a terminal it is 160 columns wide, or COLUMNS where that is set.
+    Off a terminal it is 100 columns wide, or COLUMNS where that is set, and lines end where their
+    text does. For a listing, whose `rows` are a line each for other programs to read, it is as wide
+    as they are.
     """
     from rich import console as rich_console
 
@@ -290,9 +330,11 @@ def console(file: IO[str] | None = None) -> Console:
 
     target = file or sys.stdout
     color = state().color
-    width = None if target.isatty() or os.environ.get("COLUMNS", "").isdigit() else _UNBOUND_WIDTH
+    width = None
+    if not (target.isatty() or os.environ.get("COLUMNS", "").isdigit()):
+        width = _UNBOUND_WIDTH if rows else _PROSE_WIDTH
     return Console(
-        file=target,
+        file=target if target.isatty() else cast(IO[str], _Trimmed(target)),
         width=width,
         force_terminal=True if color == "always" else None,
         no_color=False if color == "always" else None,

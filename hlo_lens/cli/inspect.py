@@ -132,8 +132,11 @@ def _write_tables(facts: Facts, names: Sequence[str], output_format: str, stream
     stream.write("  ".join(filter(None, (facts.program.name, facts.program.main.filename))) + "\n")
     for table in tables:
         stream.write(f"\n{table.name}: a row is {table.row}\n")
-        rows = [tuple(map(as_sql, row)) for row in facts.rows(table.name)]
-        result = QueryResult(table.names, rows)
+        # What can be long stands last: the rest of a row is found at its place.
+        columns = sorted(table.columns, key=lambda column: column.type in ("json", "refs"))
+        places = [table.position(column.name) for column in columns]
+        rows = [tuple(as_sql(row[at]) for at in places) for row in facts.rows(table.name)]
+        result = QueryResult(tuple(column.name for column in columns), rows)
         if stream.isatty():
             print_table(result, console(stream))
         else:

@@ -101,7 +101,7 @@ def _print(folder: str, modules: Sequence[DumpedModule], *, everything: bool) ->
         for name, side in module.side_files.items():
             path = os.path.relpath(side, folder)
             table.add_row("", f"({name})", bytes_text(side.stat().st_size), path)
-    console().print(table)
+    console(rows=True).print(table)
 
 
 def _record(folder: str, module: DumpedModule) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from math import isnan
 from typing import TYPE_CHECKING
@@ -81,6 +82,8 @@ def command(
         if sql == "-" or os.path.exists(sql):
             raise click.UsageError(f"the SQL behind {sql} is missing")
         raise click.UsageError("no FILE before the SQL")
+    if _is_sql(files[0]) and not _is_sql(sql):
+        raise click.UsageError(f'the SQL stands last: hlolens query {sql} "{files[0]}"')
     facts = [Facts(program) for program in programs(files, module=module, stage=stage)]
     if not facts:
         return
@@ -94,6 +97,10 @@ def command(
     if not result.complete:
         # Even with --quiet: a cut answer must not pass for the whole.
         note(f"only the first {max_rows} rows are shown; allow more with --max-rows", level=-1)
+
+
+def _is_sql(text: str) -> bool:
+    return bool(re.match(r"\s*(select|with|values|explain)\s", text, re.IGNORECASE))
 
 
 def _write(result: QueryResult, output_format: str, output: str | None) -> None:

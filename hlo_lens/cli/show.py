@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hlo_lens.hlo import Computation, Instruction
+    from hlo_lens.hlo.frames import Frame
     from hlo_lens.program import Program
     from hlo_lens.show import ComputationFacts, InstructionFacts, Reach, Reference, Runs
 
@@ -163,13 +164,36 @@ def _instruction_rows(facts: InstructionFacts, full: bool, width: int) -> Iterat
         yield "phase", f"{facts.phase}, from {_PHASE_FROM.get(facts.phase_from or '', '?')}"
     if facts.full_op_name is not None:
         yield "op_name", facts.full_op_name
-    for frame in facts.frames:
-        column = f":{frame.column}" if frame.column else ""
-        yield "source", f"{frame.file}:{frame.line}{column}  {frame.function}".rstrip()
+    frames = [_frame(frame) for frame in facts.frames]
+    for text in frames if full else told_once(frames):
+        yield "source", text
     for line in _config_lines(facts.backend_config, full, width):
         yield "backend_config", line
     for problem in facts.problems:
         yield "unreadable", problem
+
+
+def _frame(frame: Frame) -> str:
+    column = f":{frame.column}" if frame.column else ""
+    return f"{frame.file}:{frame.line}{column}  {frame.function}".rstrip()
+
+
+def told_once(lines: Sequence[str]) -> Iterator[str]:
+    """The lines; instead of a block that follows itself, that it does. JAX puts the callers of what
+    it traces inside a call or loop below it, and again below that."""
+    at = 0
+    while at < len(lines):
+        sizes = range(1, min(at, len(lines) - at) + 1)
+        size = next((n for n in sizes if lines[at - n : at] == lines[at : at + n]), 0)
+        if not size:
+            yield lines[at]
+            at += 1
+            continue
+        block, times = lines[at : at + size], 0
+        while lines[at : at + size] == block:
+            times, at = times + 1, at + size
+        above = "the line above" if size == 1 else f"the {size} lines above"
+        yield f"… {above} again" + (f", {times} times" if times > 1 else "")
 
 
 def _computation_rows(facts: ComputationFacts, full: bool) -> Iterator[Row]:

@@ -50,6 +50,6 @@ def command(output_format: str) -> None:
         else:
             told = Text(state.install or "")
         table.add_row(target.name, str(target.devices), target.topology, told)
-    console().print(table)
+    console(rows=True).print(table)
     for line in dict.fromkeys(state.install for _, state in found if state.ready and state.install):
         click.echo(f"\nfor what is not there: {line}")

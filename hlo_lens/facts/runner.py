@@ -166,6 +166,12 @@ class Facts:
         for finding in self.registry.findings:
             self._add_finding(finding)
 
+    def __repr__(self) -> str:
+        return (
+            f"<Facts of {self.program.name!r}: {len(self.tables)} tables,"
+            f" {len(self._rows)} computed>"
+        )
+
     @property
     def tables(self) -> tuple[Table, ...]:
         """Every table there is, sorted by name; asking runs nothing."""

@@ -120,7 +120,8 @@ class Summary:
 
     by: the cells rows are grouped by, in order. measures: the numbers of a group.
     unknown: what tells rows apart whose numbers are not known, for the note under their sums.
-    heads: instead of these, a heading for each row, its first cell the name.
+    heads: instead of these, a heading for each row: its first cell the name, its second what stands
+    beside that, the rest below.
     skip: rows that are left out, as (column, values) of which one holds. only: what holds of every
     row that is shown and counted, in the same form; NULL is the value None.
     """

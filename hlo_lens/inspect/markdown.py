@@ -47,7 +47,8 @@ def _head(report: Report) -> Iterator[str]:
     yield f"## {_text(report.name)}"
     yield ""
     for head in report.heads:
-        yield f"**{_text(head.name)}**: {_text(' · '.join(head.about))}"
+        about = " · ".join(filter(None, (head.beside, *head.about)))
+        yield f"**{_text(head.name)}**: {_text(about)}"
         yield ""
     if report.stage is not None:
         yield f"The tables are of {_text(report.stage)}."

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hlo_lens.facts import Facts, Finding, Summary, Table, common
 from hlo_lens.facts.findings import LEVELS
+from hlo_lens.files import STDIN_NAME
 from hlo_lens.present.cells import Cells, Row
 from hlo_lens.present.groups import NO_LOOP, grouped, measured, wanted, without_value
 from hlo_lens.present.page import Column
@@ -23,9 +24,11 @@ _SAMPLE = 10  # rows that the query to try next asks for
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a module, or whatever a table has heads for, is: its name and the rest of its cells."""
+    """What a module, or whatever a table has heads for, is: its name, the file or whatever stands
+    beside that, and the rest of its cells."""
 
     name: str
+    beside: str | None
     about: tuple[str, ...]
 
 
@@ -116,8 +119,8 @@ def summaries(facts: Facts) -> list[tuple[Table, Summary]]:
 def _heads(cells: Cells, table: Table, summary: Summary, rows: Iterable[Row]) -> Iterator[Head]:
     readers = [cells.reader(table, cell) for cell in summary.heads]
     for row in rows:
-        name, *about = (read(row) for read in readers)
-        yield Head(name or UNKNOWN, tuple(filter(None, about)))
+        name, beside, *about = [*(read(row) for read in readers), None][: max(2, len(readers))]
+        yield Head(name or UNKNOWN, beside, tuple(filter(None, about)))
 
 
 def _section(cells: Cells, table: Table, summary: Summary, rows: Sequence[Row]) -> Section:
@@ -197,7 +200,8 @@ def _told(facts: Facts, finding: Finding) -> Told:
 
 def _next(file: str | None, sections: Sequence[Section]) -> Iterator[str]:
     """Commands to try next: the skeleton, and the largest rows of a table, asked and in full."""
-    path = "-" if file == "<stdin>" else shlex.quote(file or "FILE")
+    # What came through standard input is gone.
+    path = shlex.quote(file) if file and file != STDIN_NAME else "FILE"
     yield f"hlolens tree {path}"
     for section in sections:
         table, summary = section.table, section.table.summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hlo_lens.inspect.report import Head, Report, Section, Told
-from hlo_lens.present.page import Line, Span, folded, grid, line
+from hlo_lens.present.page import PROSE, Line, Span, folded, grid, line
 from hlo_lens.present.quantities import UNKNOWN
 
 STYLES = {"note": "cyan", "warning": "yellow", "error": "bold red"}
@@ -13,9 +13,10 @@ _SIGNS = {UNKNOWN: f"{UNKNOWN} not known", "≥": "≥ at least", "≤": "≤ at
 
 
 def as_lines(report: Report, *, width: int | None = None) -> Iterator[Line]:
-    """The report; `width` None folds nothing."""
+    """The report; where `width` is None, rows are not folded and sentences at `PROSE` columns."""
+    prose = width or PROSE
     for head in report.heads:
-        yield from _head(head, width)
+        yield from _head(head, prose)
     if report.stage is not None:
         yield line(Span(f"What follows is of {report.stage}; --stage chooses another.", "dim"))
     for section in report.sections:
@@ -23,20 +24,20 @@ def as_lines(report: Report, *, width: int | None = None) -> Iterator[Line]:
         yield from _section(section, width)
     if report.absent:
         yield ()
-        yield from (line(Span(text)) for text in folded("; ".join(report.absent), width))
+        yield from (line(Span(text)) for text in folded("; ".join(report.absent), prose))
     signs = legend(report)
     if signs:
         yield ()
         yield line(Span(signs, "dim"))
     yield ()
-    yield from _findings(report.findings, width)
+    yield from _findings(report.findings, prose)
     yield ()
     for position, command in enumerate(report.next):
         yield line(Span("next: " if not position else "      ", "dim"), Span(command, "dim"))
 
 
-def _head(head: Head, width: int | None) -> Iterator[Line]:
-    yield line(Span(head.name, "bold"))
+def _head(head: Head, width: int) -> Iterator[Line]:
+    yield line(Span(head.name, "bold"), f"  {head.beside}" if head.beside else "")
     yield from (
         line(text) for text in folded(" · ".join(head.about), width, indent="  ", hanging="  ")
     )
@@ -44,7 +45,7 @@ def _head(head: Head, width: int | None) -> Iterator[Line]:
 
 def _section(section: Section, width: int | None) -> Iterator[Line]:
     about = f"  {section.about}" if section.about else ""
-    first, *rest = folded(f"{section.title}  {section.rows:,}{about}", width, hanging="  ")
+    first, *rest = folded(f"{section.title}  {section.rows:,}{about}", width or PROSE, hanging="  ")
     title = first[: len(section.title)]
     yield line(Span(title, "bold cyan"), Span(first[len(title) :], "dim"))
     yield from (line(Span(text, "dim")) for text in rest)
@@ -53,7 +54,7 @@ def _section(section: Section, width: int | None) -> Iterator[Line]:
         section.columns, _without_repeats(section.lines, keys), width=width, footer=section.total
     )
     if section.unknown:
-        for text in folded(section.unknown, width, indent="  ", hanging="  "):
+        for text in folded(section.unknown, width or PROSE, indent="  ", hanging="  "):
             yield line(Span(text, "dim"))
 
 
@@ -80,7 +81,7 @@ def legend(report: Report) -> str:
     return ", ".join(used)
 
 
-def _findings(findings: Sequence[Told], width: int | None) -> Iterator[Line]:
+def _findings(findings: Sequence[Told], width: int) -> Iterator[Line]:
     if not findings:
         yield line("no findings", Span("  hlolens rules lists what is looked for", "dim"))
         return
@@ -93,7 +94,7 @@ def _findings(findings: Sequence[Told], width: int | None) -> Iterator[Line]:
     yield line(Span("  hlolens rules ID explains a rule", "dim"))
 
 
-def _finding(told: Told, width: int | None) -> Iterator[Line]:
+def _finding(told: Told, width: int) -> Iterator[Line]:
     rule = told.finding.rule
     text = f"{rule}  {told.finding.message}"
     for position, part in enumerate(folded(text, width, indent="  ", hanging="    ")):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+PROSE = 100  # columns at which sentences are folded where nothing sets a width
 GAP = 2  # blanks between columns; one where it is narrow
 
 

@@ -19,6 +19,8 @@ NULL = "NULL"
 _NARROWEST = 10
 # Laying out a folding table takes time with every row.
 _MOST_FOLDED_ROWS = 2_000
+# The last columns are not aligned where a value is longer: every row would be as long.
+_MOST_ALIGNED = 100
 
 
 def as_json(result: QueryResult) -> str:
@@ -48,11 +50,16 @@ def as_csv(result: QueryResult) -> str:
 def as_table(result: QueryResult) -> str:
     """Aligned columns as wide as their values, nothing cut: for files and pipes.
 
+    Columns at the end that hold values of more than 100 characters begin where the row has come to.
     NULL is `NULL`. A control character is written as its escape, so a row is always one line.
     """
     rows = [tuple(map(_cell, row)) for row in result.rows]
     right = _numeric_columns(result)
     widths = _widths(result.columns, rows)
+    for at in reversed(range(len(widths))):
+        if widths[at] <= _MOST_ALIGNED:
+            break
+        widths[at] = len(result.columns[at])
     lines = [result.columns, tuple("-" * width for width in widths), *rows]
     return "".join(_aligned(line, widths, right) for line in lines)
 

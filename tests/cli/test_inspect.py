@@ -24,7 +24,7 @@ def step(tmp_path: Path) -> Path:
 def test_the_report_is_plain_text_off_a_terminal(cli: Cli, step: Path) -> None:
     ran = cli("inspect", step)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith(f"jit_step\n  {step} · after_optimizations · scheduled")
+    assert ran.out.startswith(f"jit_step  {step}\n  after_optimizations · scheduled")
     assert "\x1b" not in ran.out
     assert "\ncollectives  2  what one device sends, in a ring\n" in ran.out
     assert f"hlolens inspect {step} --table collectives" in ran.out.splitlines()[-1]
@@ -32,7 +32,7 @@ def test_the_report_is_plain_text_off_a_terminal(cli: Cli, step: Path) -> None:
 
 def test_color_when_it_is_asked_for(cli: Cli, step: Path) -> None:
     ran = cli("inspect", step, "--color", "always")
-    assert "\x1b[1mjit_step\x1b[0m\n" in ran.out
+    assert "\x1b[1mjit_step\x1b[0m  " in ran.out
 
 
 def test_columns_bounds_the_width(cli: Cli, step: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_several_files_are_shown_in_turn(cli: Cli, step: Path, tmp_path: Path) -
     other = tmp_path / "other.hlo"
     other.write_text(NAMELESS)
     out = cli("inspect", step, other).out
-    assert out.index("jit_step\n") < out.index(f"\nm\n  {other} · unknown · ")
+    assert out.index("jit_step  ") < out.index(f"\nm  {other}\n  unknown · ")
 
 
 def test_of_several_files_one_bad_the_rest_is_shown(cli: Cli, step: Path, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_of_several_files_one_bad_the_rest_is_shown(cli: Cli, step: Path, tmp_pa
     bad.write_text("HloModule x\nENTRY e {\n  a = f32[ parameter(0)\n}\n")
     ran = cli("inspect", bad, tmp_path / "missing.hlo", step)
     assert ran.code == 2
-    assert ran.out.startswith("jit_step\n")
+    assert ran.out.startswith("jit_step  ")
     assert f"{bad}:3:" in ran.err
     assert "missing.hlo: no such file" in ran.err
     as_json = cli("inspect", bad, step, "--format", "json")
@@ -78,7 +78,8 @@ def test_a_file_that_is_cut_off_is_a_report_with_a_finding(cli: Cli, tmp_path: P
 def test_standard_input(cli: Cli) -> None:
     ran = cli("inspect", "-", stdin=STEP.encode())
     assert ran.code == 0
-    assert "next: hlolens tree -\n" in ran.out
+    assert ran.out.startswith("jit_step  <stdin>\n")
+    assert "next: hlolens tree FILE\n" in ran.out  # what came in is gone
 
 
 def test_json(cli: Cli, step: Path) -> None:
@@ -99,6 +100,13 @@ def test_a_table_in_full_instead_of_the_report(cli: Cli, step: Path) -> None:
     assert "collectives" not in out
     heads = out.splitlines()[3].split()
     assert heads[:5] == ["id", "module", "instr", "name", "phase"]
+
+
+def test_json_columns_stand_last_in_a_table(cli: Cli, step: Path) -> None:
+    heads = cli("inspect", step, "--table", "collectives").out.splitlines()[3].split()
+    assert heads[-1] == "axes"
+    heads = cli("inspect", step, "--table", "collectives", "--format", "markdown").out
+    assert "| axes | channel_id |" in heads.replace("\\_", "_")
 
 
 def test_tables_in_json_are_those_asked_for(cli: Cli, step: Path) -> None:
@@ -144,6 +152,22 @@ def test_no_file(cli: Cli) -> None:
     ran = cli("inspect")
     assert ran.code == 2
     assert "FILE" in ran.err
+
+
+def test_a_glob_takes_several_modules_of_a_folder(cli: Cli, tmp_path: Path) -> None:
+    for number, name in enumerate(("jit_a", "jit_b", "other"), start=1):
+        (tmp_path / f"module_000{number}.{name}.after_optimizations.txt").write_text(NAMELESS)
+    (tmp_path / "module_0004.jit_c.after_optimizations.txt").write_text("HloModule x\nENTRY {")
+    ran = cli("inspect", tmp_path, "--module", "*jit_[abc]*", "--format", "json")
+    files = [one["modules"][0]["file"] for one in json.loads(ran.out)["programs"]]
+    assert [Path(file).name.split(".")[1] for file in files] == ["jit_a", "jit_b"]
+    assert (ran.code, "jit_c.after" in ran.err) == (2, True)
+    sql = "SELECT count(*) FROM modules"
+    assert cli("query", tmp_path, sql, "--module", "*_[ab].*").out == ""
+    assert "3" in cli("query", tmp_path, sql, "--module", "module_000[123]*").out
+    nothing = cli("inspect", tmp_path, "--module", "x*")
+    assert (nothing.code, "no module matches 'x*'" in nothing.err) == (2, True)
+    assert "choose one with --module" in cli("show", tmp_path, "a", "--module", "*").err
 
 
 def test_a_dump_folder_is_one_program(cli: Cli, tmp_path: Path) -> None:

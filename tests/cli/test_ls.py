@@ -46,6 +46,19 @@ def test_modules_with_their_stages_and_sizes(cli: Cli, dump: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_listing_is_not_folded_and_lines_end_with_their_text(
+    cli: Cli, dump: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    long = dump / f"{'deep_' * 40}" / "after_optimizations.txt"
+    long.parent.mkdir()
+    long.write_text("x")
+    for arguments in (("ls", dump), ("schema", "loops"), ("rules",), ("targets",)):
+        lines = cli(*arguments).out.splitlines()
+        assert [line for line in lines if line != line.rstrip()] == []
+    assert str(long.relative_to(dump)) in cli("ls", dump).out
+
+
 def test_all_lists_every_pass(cli: Cli, dump: Path) -> None:
     assert "0002.simplify.after_cse.before_dce" in cli("ls", dump, "--all").out
 
@@ -53,7 +66,8 @@ def test_all_lists_every_pass(cli: Cli, dump: Path) -> None:
 def test_choosing(cli: Cli, dump: Path) -> None:
     assert [row[0] for row in rows(cli("ls", dump, "--module", "2"))] == ["module_0002.jit_f"]
     assert [row[1] for row in rows(cli("ls", dump, "--stage", "opt"))] == [
-        "after_optimizations", "300",
+        "after_optimizations",
+        "300",
     ]
     assert "0001.simplify" in cli("ls", dump, "--stage", "0001").out
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hlo_lens.cli.show import told_once
 from hlo_lens.hlo import Instruction
 from tests.conftest import Ran
 
@@ -131,6 +132,19 @@ def test_an_instruction(cli: Cli, file: Path) -> None:
     assert lines(ran, "source") == ["/src/model.py:20:7  layer", "/src/train.py:10:5  step"]
 
 
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("abc", ["a", "b", "c"]),
+        ("aab", ["a", "… the line above again", "b"]),
+        ("xabababy", ["x", "a", "b", "… the 2 lines above again, 2 times", "y"]),
+        ("abcab", ["a", "b", "c", "a", "b"]),
+    ],
+)
+def test_callers_that_repeat_are_told_once(told: str, shown: list[str]) -> None:
+    assert list(told_once(told)) == shown
+
+
 def test_a_loop_says_its_trip_count(cli: Cli, file: Path) -> None:
     ran = cli("show", file, "while.1")
     assert lines(ran, "trip count") == ["3, as the text says"]
@@ -138,9 +152,10 @@ def test_a_loop_says_its_trip_count(cli: Cli, file: Path) -> None:
     assert lines(ran, "users") == ["out  get-tuple-element  f32[8]{0}  32 B"]
     assert lines(ran, "backend_config") == ['{"known_trip_count": {"n": "3"}}']
     assert "backend_config={…}" in ran.out
-    assert 'backend_config={"known_trip_count":{"n":"3"}}' in cli(
-        "show", file, "while.1", "--full"
-    ).out
+    assert (
+        'backend_config={"known_trip_count":{"n":"3"}}'
+        in cli("show", file, "while.1", "--full").out
+    )
 
 
 @pytest.mark.parametrize("name", ["fused/add.1", "%fused/%add.1", "fused/%add.1", "#4", " #4 "])
@@ -170,9 +185,7 @@ def test_a_name_of_several_is_listed(cli: Cli, file: Path) -> None:
         ("#999", "nothing is named #999"),
     ],
 )
-def test_what_is_not_there_is_a_no_with_a_guess(
-    cli: Cli, file: Path, name: str, hint: str
-) -> None:
+def test_what_is_not_there_is_a_no_with_a_guess(cli: Cli, file: Path, name: str, hint: str) -> None:
     ran = cli("show", file, name)
     assert (ran.code, ran.out) == (1, "")
     assert hint in ran.err
@@ -265,9 +278,7 @@ def test_a_broken_instruction_is_bad_input(
     monkeypatch.setattr(Instruction, "op_name", property(broken))
     ran = cli("show", file, "fused/add.1")
     assert ran.code == 2
-    assert ran.err == (
-        f"hlolens: error: {file}:27: add.1 cannot be read: a string doesn't end\n"
-    )
+    assert ran.err == (f"hlolens: error: {file}:27: add.1 cannot be read: a string doesn't end\n")
 
 
 def test_long_things_are_shortened_unless_full(cli: Cli, tmp_path: Path) -> None:

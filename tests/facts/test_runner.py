@@ -102,6 +102,12 @@ def test_findings_are_those_of_passes_run_so_far_and_the_table_holds_all() -> No
     assert row["evidence"] == '[["sums",0]]'
 
 
+def test_facts_say_what_they_are_of_in_a_line() -> None:
+    facts = Facts(program(), [ops()])
+    facts.rows("ops")
+    assert repr(facts) == f"<Facts of {program().name!r}: {len(facts.tables)} tables, 1 computed>"
+
+
 def test_a_finding_said_twice_counts_once() -> None:
     twice = [Finding("too-broad", "note", "x", 0), Finding("too-broad", "note", "x", 0)]
     facts = Facts(

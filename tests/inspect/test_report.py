@@ -112,7 +112,7 @@ def section(text: str, title: str) -> list[str]:
 
 
 def test_first_it_says_what_the_module_is() -> None:
-    name, about, *_ = text_of(STEP).splitlines()
+    name, about, *_ = text_of(STEP, width=200).splitlines()
     assert name == "jit_step"
     assert about.startswith("  after_optimizations · scheduled · partitions 2 · device shapes · ")
     assert "computations 6 · instructions 35" in about
@@ -182,7 +182,9 @@ def test_what_is_absent_is_said_on_one_line() -> None:
 
 def test_without_metadata_it_says_that_phases_cannot_be_told() -> None:
     text = text_of(NAMELESS)
-    assert "0% of the instructions have an op_name · phases and sources cannot be told" in text
+    assert "0% of the instructions have an op_name · phases and sources cannot be told" in " ".join(
+        text.split()
+    )
     assert "no-metadata" in text
     assert "debug_info=True" in text
 
@@ -242,6 +244,14 @@ def test_no_number_is_cut_where_it_is_narrow(width: int) -> None:
     text = text_of(STEP, width=width)
     for number in ("256.0 KiB", "134.2 MFLOP", "1.0 MiB", "all-gather", "while.f", "×4"):
         assert number in text
+
+
+def test_a_file_is_told_beside_the_name_and_sentences_fold_without_a_width() -> None:
+    facts = Facts(Program([parse(STEP, filename="step.hlo")]))
+    head, *rest = plain(as_lines(report(facts))).partition("\nloops")[0].splitlines()
+    assert head == "jit_step  step.hlo"
+    assert len(rest) > 1
+    assert max(map(len, rest)) <= 100
 
 
 def test_it_fits_where_it_can() -> None:

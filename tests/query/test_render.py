@@ -56,6 +56,18 @@ def test_plain_columns_are_aligned_and_a_row_is_one_line() -> None:
     )
 
 
+def test_long_values_at_the_end_do_not_make_every_row_long() -> None:
+    long = "[" + "1," * 80 + "1]"
+    result = QueryResult(
+        ("name", "wide", "n", "a", "b"), [("x", long, 1, long, 3), ("y", "", 2, "", 4)]
+    )
+    assert len(as_table(result).splitlines()[-1]) > len(
+        long
+    )  # a long one in front is aligned, as ever
+    result = QueryResult(("n", "a", "b"), [(1, long, long), (2, None, "short")])
+    assert as_table(result) == (f"n  a  b\n-  -  -\n1  {long}  {long}\n2  NULL  short\n")
+
+
 def test_plain_columns_are_never_cut() -> None:
     assert "x" * 5000 in as_table(QueryResult(("long",), [("x" * 5000,)]))
 

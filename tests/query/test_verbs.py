@@ -86,6 +86,12 @@ def test_a_forgotten_query(file, capsys) -> None:
     assert f"the SQL behind {file} is missing" in err
 
 
+def test_the_sql_before_the_file(file, capsys) -> None:
+    code, _, err = call(capsys, "query", SQL, file)
+    assert code == 2
+    assert f'the SQL stands last: hlolens query {file} "{SQL}"' in err
+
+
 def test_a_forgotten_file(capsys) -> None:
     code, _, err = call(capsys, "query", SQL)
     assert code == 2
