@@ -9,7 +9,6 @@ import zlib
 from pathlib import Path
 
 STDIN = "-"
-STDIN_NAME = "<stdin>"  # what a module is said to come from that was read there
 
 # What people hand over by mistake, by its first bytes, and what to do about it.
 _FOREIGN = (
@@ -37,7 +36,7 @@ class InputError(ValueError):
 
     def __init__(self, path: str | Path, message: str) -> None:
         super().__init__(path, message)
-        self.path = STDIN_NAME if path == STDIN else str(path)
+        self.path = "<stdin>" if path == STDIN else str(path)
         self.message = message
 
     def __str__(self) -> str:

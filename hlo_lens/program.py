@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hlo_lens import dumps
 from hlo_lens.dumps import AFTER, BEFORE, PARTITIONED, STAGES, UNKNOWN
-from hlo_lens.files import STDIN, STDIN_NAME, InputError, read_text, refuse_special
+from hlo_lens.files import STDIN, InputError, read_text, refuse_special
 from hlo_lens.hlo import Module, parse
 
 if TYPE_CHECKING:
@@ -193,5 +193,5 @@ def _stage_name(stage: str | None) -> str | None:
 
 
 def _read(path: str) -> Module:
-    name = STDIN_NAME if path == STDIN else path
+    name = "<stdin>" if path == STDIN else path
     return parse(read_text(path), filename=name)

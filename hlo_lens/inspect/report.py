@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from hlo_lens.facts import Facts, Finding, Summary, Table, common
 from hlo_lens.facts.findings import LEVELS
-from hlo_lens.files import STDIN_NAME
 from hlo_lens.present.cells import Cells, Row
 from hlo_lens.present.groups import NO_LOOP, grouped, measured, wanted, without_value
 from hlo_lens.present.page import Column
@@ -200,8 +199,8 @@ def _told(facts: Facts, finding: Finding) -> Told:
 
 def _next(file: str | None, sections: Sequence[Section]) -> Iterator[str]:
     """Commands to try next: the skeleton, and the largest rows of a table, asked and in full."""
-    # What came through standard input is gone.
-    path = shlex.quote(file) if file and file != STDIN_NAME else "FILE"
+    # What came through standard input (`<stdin>`) is gone.
+    path = "FILE" if file is None or file.startswith("<") else shlex.quote(file)
     yield f"hlolens tree {path}"
     for section in sections:
         table, summary = section.table, section.table.summary
