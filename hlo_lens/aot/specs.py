@@ -1,32 +1,30 @@
 """Device specifications: what XLA has to know of a GPU that is not there.
 
-XLA's GPU compiler takes a `GpuTargetConfigProto` in place of a device. The ones here are XLA's own
-(`xla/backends/gpu/target_config/specs`), as the wheel jax-cuda13-pjrt 0.12.0.1 embeds them; a
-plugin that embeds its own is asked first, since the two were made for each other.
+XLA's GPU compiler takes a `GpuTargetConfigProto` in place of a device. `gpus.toml` holds its fields
+for each chip, with their source; a plugin that embeds its own is asked first, since the two were
+made for each other.
 """
 
 from __future__ import annotations
 
 import mmap
 import re
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 __all__ = ["DeviceSpec", "device_spec"]
 
-_FILES = {
-    "a100": "nvidia_a100_sxm4_80gb",
-    "h100": "nvidia_h100_80gb_hbm3",
-    "h200": "nvidia_h200_141gb_hbm3e",
-    "b200": "nvidia_b200",
-    "gb300": "nvidia_gb300",
-    "gfx942": "mi300x",
-    "gfx950": "mi350x",
-}
-_OURS = "xla/backends/gpu/target_config/specs, as embedded in jax-cuda13-pjrt 0.12.0.1"
-_DESCRIPTION = re.compile(r'device_description_str: "([^"]*)"')
+_OURS = (
+    "hlo_lens/aot/gpus.toml, after xla/backends/gpu/target_config/specs"
+    " (jax-cuda13-pjrt 0.12.0.1)"
+)
+# Words of an enumeration stand without quotes in a text proto.
+_ENUMERATIONS = frozenset(("feature_extension",))
 _LONGEST = 1 << 16  # bytes of one specification; the real ones have 1 to 6 KiB
 
 
@@ -49,18 +47,40 @@ def device_spec(chip: str, plugin: Path | None = None) -> DeviceSpec:
 
     Raises KeyError for a chip that none is known of.
     """
-    text = files(__package__).joinpath("gpu_specs", f"{_FILES[chip]}.txtpb").read_text()
-    match = _DESCRIPTION.search(text)
-    assert match is not None, chip
+    fields = tomllib.loads(files(__package__).joinpath("gpus.toml").read_text())[chip]
+    description, text = fields["device_description_str"], "".join(_text_proto(fields))
     if plugin is None:
-        return DeviceSpec(match[1], text, _OURS)
+        return DeviceSpec(description, text, _OURS)
     with plugin.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        own = _embedded(data, match[1])
+        own = _embedded(data, description)
         if own is not None:
-            return DeviceSpec(match[1], own, f"embedded in {plugin.name}")
+            return DeviceSpec(description, own, f"embedded in {plugin.name}")
         text, left_out = _understood(data, text)
     source = f"{_OURS}; without {', '.join(left_out)}, which this XLA does not know"
-    return DeviceSpec(match[1], text, source if left_out else _OURS)
+    return DeviceSpec(description, text, source if left_out else _OURS)
+
+
+def _text_proto(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """The fields of a message as a text proto, a line each."""
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{name} {{\n"
+            yield from _text_proto(value, f"{indent}  ")
+            yield f"{indent}}}\n"
+        elif isinstance(value, list):
+            yield f"{indent}{name} {{\n"
+            for key, clock, units, operations in value:
+                rate = {"clock_rate_ghz": clock, "units_per_core": units}
+                rate["ops_per_clock"] = operations
+                info = {"rate_infos": {"key": key, "value": rate}}
+                yield from _text_proto(info, f"{indent}  ")
+            yield f"{indent}}}\n"
+        elif isinstance(value, bool):
+            yield f"{indent}{name}: {str(value).lower()}\n"
+        elif isinstance(value, str) and name not in _ENUMERATIONS:
+            yield f'{indent}{name}: "{value}"\n'
+        else:
+            yield f"{indent}{name}: {value}\n"
 
 
 def _embedded(data: mmap.mmap, description: str) -> str | None:
