@@ -166,7 +166,7 @@ def _stamp(path: str | Path) -> int:
     """What changes when the file does, so that an edited catalogue is read again."""
     try:
         return os.stat(path).st_mtime_ns
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL in the name
         return 0
 
 
@@ -181,11 +181,17 @@ def _built_in() -> tuple[_File, ...]:
 @lru_cache(maxsize=16)
 def _read_user(path: str, _stamped: int) -> _File:
     try:
+        if not os.path.isfile(path) and os.path.exists(path):
+            raise CatalogueError(f"catalogue {path}: not a file")  # reading a pipe may never end
         return _layers(path, Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise CatalogueError(f"catalogue {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise CatalogueError(f"catalogue {path}: not UTF-8 text") from None
+    except CatalogueError:
+        raise
+    except ValueError:
+        raise CatalogueError(f"catalogue {path!r}: not the name of a file") from None
 
 
 def _layers(file: str, text: str) -> _File:
@@ -194,6 +200,8 @@ def _layers(file: str, text: str) -> _File:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise CatalogueError(f"catalogue {file}: not TOML: {error}") from None
+    except RecursionError:
+        raise CatalogueError(f"catalogue {file}: nests too deep") from None
     if strange := sorted(table.keys() - set(_KINDS)):
         expected = ", ".join(f"[[{kind}]]" for kind in _KINDS)
         raise CatalogueError(f"catalogue {file}: no {strange[0]!r} here; there are {expected}")

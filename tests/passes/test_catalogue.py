@@ -191,6 +191,13 @@ def test_a_missing_file_is_described(tmp_path: Path) -> None:
     assert "No such file" in sentence
 
 
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev", "a\0b", "deep.toml"])
+def test_a_name_that_is_no_catalogue_is_described(tmp_path: Path, name: str) -> None:
+    (tmp_path / "deep.toml").write_text(f"a = {'[' * 100_000}")
+    (sentence,) = catalogue([tmp_path / name]).broken
+    assert sentence.startswith("catalogue ")
+
+
 def test_environment_comes_before_the_nearest_config(tmp_path: Path) -> None:
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
