@@ -106,6 +106,10 @@ class Naming:
             instr = instr.computation.host
         if instr.index < 0:
             instr = instr.computation.module.instruction(instr.id)
+        if instr.computation.index not in self._phases:
+            name = own_op_name(instr)
+            if name is not None and (found := self._rank(name))[1]:
+                return _OWN.get(1 << found[0], NO_PHASE)  # its own name says it all
         return self.phases(instr.computation)[instr.index]
 
     def phases(self, computation: Computation) -> Sequence[Phase]:
