@@ -17,12 +17,13 @@ from hlo_lens.cli.common import (
     choice_options,
     console,
     format_option,
+    harmless,
     one_program,
     print_error,
     verb,
     write_json,
 )
-from hlo_lens.present.quantities import bytes_text
+from hlo_lens.present.quantities import bytes_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -135,7 +136,7 @@ def _print_instruction(screen: Console, facts: InstructionFacts, full: bool) -> 
     root = ", its root" if facts.is_root else ""
     where = f"  #{facts.id} in {facts.computation}{root}, line {facts.text_line}"
     _print_head(screen, facts.name, facts.opcode, where)
-    screen.print(_text(facts, full), soft_wrap=True)
+    screen.print(harmless(_text(facts, full)), soft_wrap=True)
     screen.print()
     width = min(_CONFIG_WIDTH, screen.width - _CONFIG_LABEL)
     _print_rows(screen, _instruction_rows(facts, full, width))
@@ -222,7 +223,7 @@ def _print_rows(screen: Console, rows: Iterable[Row]) -> None:
     last = ""
     for label, line in listed:
         first = "" if label == last else label
-        for part in textwrap.wrap(line, width, replace_whitespace=False):
+        for part in textwrap.wrap(visible(line.expandtabs(4)), width):
             text = Text.assemble((f"{first:<{indent}}", "dim"), part)
             screen.print(text, overflow="ignore", no_wrap=True, crop=False)
             first = ""

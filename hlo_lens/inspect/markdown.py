@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from hlo_lens.facts import Facts, Table
 from hlo_lens.inspect.report import Report, Section, Told
 from hlo_lens.inspect.terminal import legend, place_of
 from hlo_lens.present.page import Column
-from hlo_lens.present.quantities import UNKNOWN
+from hlo_lens.present.quantities import UNKNOWN, visible
 
 _LONG = 12  # rows of a table that is folded away
 _MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
@@ -86,11 +87,10 @@ def _sections(report: Report) -> Iterator[str]:
 
 
 def _section(section: Section) -> list[str]:
-    lines = list(section.lines)
-    if section.total is not None:
-        lines.append(tuple(f"**{cell}**" if cell else "" for cell in section.total))
     about = f"{_text(section.about[:1].upper() + section.about[1:])}." if section.about else None
-    table = _table(section.columns, lines)
+    table = _table(section.columns, section.lines)
+    if section.total is not None:
+        table.append(_row(section.total, mark="**"))
     body = [about, "", *table] if about else table
     if section.unknown:
         body = [*body, "", f"{_text(section.unknown)}."]
@@ -112,8 +112,9 @@ def _table(columns: Sequence[Column], lines: Iterable[Sequence[str]]) -> list[st
     ]
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_text, cells))} |"
+def _row(cells: Sequence[str], mark: str = "") -> str:
+    texts = (f"{mark}{_text(cell)}{mark}" if cell else "" for cell in cells)
+    return f"| {' | '.join(texts)} |"
 
 
 def _rule(columns: Sequence[Column]) -> str:
@@ -121,12 +122,14 @@ def _rule(columns: Sequence[Column]) -> str:
 
 
 def _text(text: str) -> str:
-    """Text as Markdown shows it: what would be read as HTML or as a column's end is escaped."""
-    return (
-        text.replace("&", "&amp;")
-        .replace("<", "&lt;")
-        .replace("|", "\\|")
-        .replace("_", "\\_")
-        .replace("$", "\\$")
-        .replace("\n", " ")
-    )
+    """Text as Markdown shows it: what would be read as a mark, HTML or a column's end is escaped.
+
+    Brackets alone are no mark, and shapes are full of them: only what would make a link is one.
+    """
+    line = visible(text.replace("\n", " "))
+    return _LINK.sub(r"\\]", _MARKS_OF_TEXT.sub(r"\\\g<0>", line)).translate(_HTML)
+
+
+_MARKS_OF_TEXT = re.compile(r"[\\`*_~$|]")
+_LINK = re.compile(r"\](?=[(\[:])")
+_HTML = str.maketrans({"&": "&amp;", "<": "&lt;"})

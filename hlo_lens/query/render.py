@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -40,11 +39,22 @@ def as_csv(result: QueryResult) -> str:
 
     NULL is an empty field; so is an empty text: JSON tells them apart.
     """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    out = _Lines()
+    # With this end of a line, a field that holds a carriage return is quoted too.
+    writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(result.columns)
     writer.writerows([_json_value(value) for value in row] for row in result.rows)
-    return out.getvalue()
+    return "".join(out.lines)
+
+
+class _Lines:
+    """Takes a line from `csv` and ends it by LF alone."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write(self, line: str) -> None:
+        self.lines.append(line.removesuffix("\r\n") + "\n")
 
 
 def as_table(result: QueryResult) -> str:

@@ -142,7 +142,7 @@ def _node_source(node: Node) -> str:
     if node.kind not in ("loop", "conditional", "call") or node.instr is None:
         return ""
     try:
-        return node.instr.source or ""
+        return visible(node.instr.source or "")
     except ValueError:  # metadata that cannot be read
         return ""
 
@@ -157,7 +157,7 @@ def _of_item(item: Item, options: Options) -> _Shown:
         totals=_sum([item]),
         phase=item.phase or "",
         names=[visible(item.instr.name)],
-        source=(item.source or "") if options.source else "",
+        source=visible(item.source or "") if options.source else "",
         details="  ".join(item.details) if options.details else "",
         style=_STYLES[item.lane.name],
         inside=[],
