@@ -15,7 +15,7 @@ from hlo_lens.hlo.config import BackendConfig, parse_config
 from hlo_lens.hlo.frames import FrameTable, parse_frames
 from hlo_lens.hlo.literal import Literal
 from hlo_lens.hlo.metadata import Metadata, parse_metadata
-from hlo_lens.hlo.opcodes import CALLING_ATTRIBUTES, base_opcode, sugar
+from hlo_lens.hlo.opcodes import CALLING_ATTRIBUTES, NEVER_CALLS, base_opcode, sugar
 from hlo_lens.hlo.replica_groups import ReplicaGroups, parse_replica_groups
 from hlo_lens.hlo.shape import UNKNOWN_SHAPE, Shape, parse_shape
 from hlo_lens.hlo.sharding import Sharding, parse_sharding
@@ -769,8 +769,10 @@ class Module:
     def _missing_computations(self) -> Iterator[Repair]:
         seen: set[str] = set()
         for computation in self.computations:
-            for index, tail in enumerate(computation.rows.tails):
-                if _MAY_CALL.search("," + tail) is None:
+            for index, (opcode, tail) in enumerate(
+                zip(computation.opcodes, computation.tails, strict=True)
+            ):
+                if opcode in NEVER_CALLS:
                     continue
                 for attribute, names in called_names(tail).items():
                     if attribute in computation.rows.inline.get(index, {}):

@@ -15,6 +15,18 @@ CALLING_ATTRIBUTES = (
 )
 """Attributes whose value is one or more computations."""
 
+NEVER_CALLS = frozenset(
+    (
+        "abs", "add", "and", "bitcast", "bitcast-convert", "broadcast", "compare", "concatenate",
+        "constant", "convert", "convolution", "copy", "copy-done", "copy-start", "cosine", "divide",
+        "dot", "dynamic-slice", "dynamic-update-slice", "exponential", "get-tuple-element", "iota",
+        "log", "maximum", "minimum", "multiply", "negate", "or", "pad", "parameter", "power",
+        "reshape", "rsqrt", "select", "sine", "slice", "sqrt", "subtract", "tanh", "transpose",
+        "tuple",
+    )
+)  # fmt: skip
+"""Common opcodes that never call a computation, so that their attributes need no look."""
+
 _PARTS = ("start", "update", "done")
 
 

@@ -10,11 +10,10 @@ entry wins.
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import translate
+from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
@@ -57,14 +56,14 @@ class Layer:
     """The entries of one file for one kind of name: exact names, and globs, the longest first."""
 
     exact: Mapping[str, Entry]
-    globs: tuple[tuple[re.Pattern[str], Entry], ...]
+    globs: tuple[tuple[str, Entry], ...]
 
     def find(self, name: str) -> Entry | None:
         """The entry for `name`: an exact one, else that of the longest glob that matches."""
         entry = self.exact.get(name)
         if entry is not None:
             return entry
-        return next((entry for glob, entry in self.globs if glob.match(name)), None)
+        return next((entry for glob, entry in self.globs if fnmatchcase(name, glob)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +222,7 @@ def _layer(file: str, kind: str, table: Mapping[str, object]) -> Layer:
                 if into.setdefault(name, entry) != entry:
                     raise CatalogueError(f"{where}: {name!r} is said twice, differently")
     longest_first = sorted(globs.items(), key=lambda item: (-len(item[0]), item[0]))
-    return Layer(
-        exact, tuple((re.compile(translate(glob)), entry) for glob, entry in longest_first)
-    )
+    return Layer(exact, tuple(longest_first))
 
 
 def _entry(where: str, kind: str, one: Mapping[str, object]) -> Entry:
