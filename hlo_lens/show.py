@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
-from hlo_lens.analysis import ModuleAnalysis
+from hlo_lens.analysis import CallSite, ModuleAnalysis
 from hlo_lens.files import InputError
 from hlo_lens.hlo import Computation, Instruction, Module
 from hlo_lens.hlo.attributes import whole_number
@@ -16,6 +18,7 @@ from hlo_lens.hlo.frames import Frame
 from hlo_lens.program import Program
 
 MOST_PATHS = 8
+_MOST_STEPS = 100_000  # where a text calls in circles, most ways lead nowhere
 
 T = TypeVar("T")
 
@@ -266,55 +269,66 @@ def reference(instruction: Instruction) -> Reference:
 
 def reach(analysis: ModuleAnalysis, computation: Computation) -> Reach:
     """The call paths from ENTRY to `computation`, at most `MOST_PATHS` of them."""
-    callers: dict[int, list[tuple[Instruction, str]]] = {}
-    for site in analysis.call_sites:
-        callers.setdefault(site.callee.index, []).append((site.caller, site.kind))
     entry = computation.module.entry
-    counts = {entry.index: 1}
-    total = _count_paths(computation.index, callers, counts, frozenset())
-    paths: list[tuple[tuple[str, str], ...]] = []
-    for path in _paths(computation, callers, counts, frozenset()):
-        if len(paths) == MOST_PATHS:
-            break
-        paths.append(path)
     if computation.is_entry:
         return Reach(entry.name, True, (), 0)
-    return Reach(entry.name, False, tuple(paths), total - len(paths))
+    reached = _reached(analysis, entry)
+    paths = tuple(islice(_paths(analysis, computation, entry, reached), MOST_PATHS))
+    total = _count_paths(analysis, computation, entry)
+    return Reach(entry.name, False, paths, max(0, total - len(paths)))
 
 
-def _count_paths(
-    index: int,
-    callers: dict[int, list[tuple[Instruction, str]]],
-    counts: dict[int, int],
-    above: frozenset[int],
-) -> int:
-    """How many call paths lead from ENTRY to a computation; a call cycle in bad text adds none."""
-    if index in above:
-        return 0
-    if index not in counts:
-        inner = above | {index}
-        counts[index] = sum(
-            _count_paths(caller.computation.index, callers, counts, inner)
-            for caller, _ in callers.get(index, ())
-        )
-    return counts[index]
+def _reached(analysis: ModuleAnalysis, entry: Computation) -> set[int]:
+    """The positions of the computations that ENTRY calls, directly or not, and of itself."""
+    callees: dict[int, list[int]] = {}
+    for site in analysis.call_sites:
+        callees.setdefault(site.caller.computation.index, []).append(site.callee.index)
+    reached = {entry.index}
+    waiting = [entry.index]
+    while waiting:
+        new = set(callees.get(waiting.pop(), ())) - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+def _count_paths(analysis: ModuleAnalysis, computation: Computation, entry: Computation) -> int:
+    """How many call paths lead from ENTRY to a computation; 0 where text calls in circles."""
+    counts = [0] * len(computation.module.computations)
+    for each in analysis.graph.order:
+        callers = analysis.graph.callers(each)
+        count = (each is entry) + sum(counts[site.caller.computation.index] for site in callers)
+        counts[each.index] = min(count, sys.maxsize)
+    return counts[computation.index]
 
 
 def _paths(
-    computation: Computation,
-    callers: dict[int, list[tuple[Instruction, str]]],
-    counts: dict[int, int],
-    above: frozenset[int],
+    analysis: ModuleAnalysis, computation: Computation, entry: Computation, reached: set[int]
 ) -> Iterator[tuple[tuple[str, str], ...]]:
-    if computation.is_entry:
-        yield ()
-        return
-    inner = above | {computation.index}
-    for caller, kind in callers.get(computation.index, ()):
-        place = caller.computation
-        if counts.get(place.index) and place.index not in inner:
-            for path in _paths(place, callers, counts, inner):
-                yield (*path, (caller.name, kind))
+    """The call paths, found from the callee up; of a text that calls in circles, not all."""
+    graph = analysis.graph
+    path: list[CallSite] = []
+    waiting = [iter(graph.callers(computation))]
+    on_path = {computation.index}
+    steps = 0
+    while waiting and steps < _MOST_STEPS:
+        steps += 1
+        site = next(waiting[-1], None)
+        if site is None:
+            waiting.pop()
+            if path:
+                on_path.discard(path.pop().caller.computation.index)
+            continue
+        place = site.caller.computation
+        if place.index not in reached or place.index in on_path:
+            continue
+        if place is entry:
+            up = (site, *reversed(path))
+            yield tuple((step.caller.name, step.kind) for step in up)
+            continue
+        path.append(site)
+        on_path.add(place.index)
+        waiting.append(iter(graph.callers(place)))
 
 
 def _runs(analysis: ModuleAnalysis, computation: Computation) -> Runs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -62,7 +63,15 @@ def parse_config(text: str) -> BackendConfig:
 
 
 def _json(text: str) -> Any:
-    return json.loads(text, strict=False)
+    return json.loads(text, strict=False, parse_float=_finite, parse_constant=_finite)
+
+
+def _finite(text: str) -> float:
+    """A number that JSON can hold: Python also reads and writes NaN and Infinity."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is no number of JSON")
+    return number
 
 
 _LOOSE = re.compile(r'"(?:[^"\\]++|\\.)*+"|([A-Za-z_]\w*+)(?=\s*:)|,(?=\s*[}\]])', re.DOTALL)
@@ -145,7 +154,7 @@ def _scalar(text: str, position: int) -> tuple[Any, int]:
 def _number(text: str) -> int | float:
     if "x" in text:
         return int(text, 16)
-    return float(text) if any(mark in text for mark in ".eE") else int(text)
+    return _finite(text) if any(mark in text for mark in ".eE") else int(text)
 
 
 def _dictionary(text: str, position: int, depth: int) -> tuple[dict[str, Any], int]:

@@ -281,6 +281,40 @@ def test_a_broken_instruction_is_bad_input(
     assert ran.err == (f"hlolens: error: {file}:27: add.1 cannot be read: a string doesn't end\n")
 
 
+def calling(name: str, *callees: str) -> str:
+    calls = "".join(
+        f"  c{n} = f32[] call(x), to_apply={each}\n" for n, each in enumerate(callees)
+    )
+    return f"{name} {{\n  x = f32[] parameter(0)\n{calls}  ROOT n = f32[] negate(x)\n}}\n"
+
+
+def test_call_paths_may_be_deep(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "x.hlo"
+    names = [f"f{i}" for i in range(3000)]
+    path.write_text(
+        calling(names[-1])
+        + "".join(calling(*names[i : i + 2]) for i in range(2998, -1, -1))
+        + calling("ENTRY e", "f0")
+    )
+    (found,) = json.loads(cli("show", path, "f2999", "--format", "json").out)
+    assert (len(found["reach"]["paths"][0]), found["reach"]["more"]) == (3000, 0)
+
+
+def test_of_very_many_call_paths_some_are_shown(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "x.hlo"
+    callees = "".join(calling(f"f{i}", f"f{i + 1}", f"f{i + 1}") for i in range(99, -1, -1))
+    path.write_text(calling("f100") + callees + calling("ENTRY e", "f0"))
+    shown = lines(cli("show", path, "f100"), "reached")
+    assert len(shown) == 9
+    assert shown[-1].endswith("more call paths")
+
+
+def test_computations_that_call_in_circles(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "x.hlo"
+    path.write_text(calling("f", "f", "g") + calling("g", "f") + calling("ENTRY e", "f"))
+    assert lines(cli("show", path, "g"), "reached") == ["e → c0 (call) → c1 (call)"]
+
+
 def test_long_things_are_shortened_unless_full(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "x.hlo"
     body, numbers = "A" * 3000, ",".join('"1"' for _ in range(3000))

@@ -37,6 +37,10 @@ from hlo_lens.hlo.config import parse_config, parse_mlir
         ("{is_tma_allowed: ENABLE}", "raw", "{is_tma_allowed: ENABLE}", None),
         ("{" * 5000 + "}" * 5000, "raw", "{" * 5000 + "}" * 5000, None),
         ("[" * 100_000, "raw", "[" * 100_000, None),
+        ('{"a":NaN}', "raw", '{"a":NaN}', None),
+        ('{"a":-Infinity}', "raw", '{"a":-Infinity}', None),
+        ('{"a":1e400}', "raw", '{"a":1e400}', None),
+        ("{a = 1e400 : f64}", "raw", "{a = 1e400 : f64}", None),
     ],
 )
 def test_kinds(text: str, kind: str, raw: str, value: Any) -> None:
