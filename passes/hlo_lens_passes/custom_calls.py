@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -337,8 +336,6 @@ def _short(value: object) -> object:
         return [_short(item) for item in value]
     if isinstance(value, str) and len(value) > _LONGEST_TEXT:
         return _digest(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
     return value
 
 
