@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 DEMO := fixtures/demo/fsdp_train_step.opt.hlo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench readme clean
+.PHONY: help demo test lint bench readme fixtures clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -28,8 +28,32 @@ bench: $(VENV)/.installed-test ## Measure speed and memory
 readme: $(VENV)/.installed-test ## Run the README's commands and put their output in place
 	$(BIN)/python -m tests.test_readme
 
+# jax 0.11 needs Python 3.12 or later; its plugins are released for one version of jaxlib each.
+FIXTURES_VENV ?= .venv-fixtures
+FIXTURES_ARGS ?=
+FIXTURES_PYTHON ?= $(shell .ci/python312)
+JAX := jax==0.11.0 jaxlib==0.11.0 libtpu==0.0.44
+PLUGINS := jax-cuda13-plugin==0.11.0 jax-cuda13-pjrt==0.11.0 nvidia-cuda-nvcc nvidia-nvvm \
+  jax-rocm7-plugin==0.11.0.post1 jax-rocm7-pjrt==0.11.0.post1
+
+fixtures: $(FIXTURES_VENV)/.installed-plugins ## Build the committed HLO of the reference models
+	$(FIXTURES_VENV)/bin/python -m fixtures build $(FIXTURES_ARGS)
+
+$(FIXTURES_VENV)/.installed-jax: pyproject.toml
+	@test -n '$(FIXTURES_PYTHON)' || { \
+	  echo 'jax 0.11 needs Python 3.12 or later; name one: make FIXTURES_PYTHON=... fixtures' >&2; \
+	  exit 1; }
+	@echo 'making $(FIXTURES_VENV) with jax 0.11'
+	@$(FIXTURES_PYTHON) -m venv $(FIXTURES_VENV)
+	@$(FIXTURES_VENV)/bin/python -m pip install -q --disable-pip-version-check $(JAX) -e '.[aot]'
+	@touch $@
+
+$(FIXTURES_VENV)/.installed-plugins: $(FIXTURES_VENV)/.installed-jax
+	@$(FIXTURES_VENV)/bin/python -m pip install -q --disable-pip-version-check $(PLUGINS)
+	@touch $@
+
 clean: ## Remove .venv, caches and build products
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FIXTURES_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
