@@ -22,6 +22,7 @@ from hlo_lens.cli.common import (
     write_json,
 )
 from hlo_lens.cli.page import width_of, write_lines
+from hlo_lens.present.quantities import visible
 
 if TYPE_CHECKING:
     from hlo_lens.facts import Facts
@@ -129,7 +130,8 @@ def _write_tables(facts: Facts, names: Sequence[str], output_format: str, stream
             return json_text(value)
         return int(value) if isinstance(value, bool) else value
 
-    stream.write("  ".join(filter(None, (facts.program.name, facts.program.main.filename))) + "\n")
+    names = filter(None, (facts.program.name, facts.program.main.filename))
+    stream.write(visible("  ".join(names)) + "\n")
     for table in tables:
         stream.write(f"\n{table.name}: a row is {table.row}\n")
         # What can be long stands last: the rest of a row is found at its place.

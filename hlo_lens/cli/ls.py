@@ -21,7 +21,7 @@ from hlo_lens.cli.common import (
 )
 from hlo_lens.dumps import DumpedModule, choose, choose_stage
 from hlo_lens.files import InputError, refuse_special
-from hlo_lens.present.quantities import bytes_text
+from hlo_lens.present.quantities import bytes_text, visible
 from hlo_lens.program import modules_in
 
 
@@ -89,17 +89,17 @@ def _print(folder: str, modules: Sequence[DumpedModule], *, everything: bool) ->
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("file", style="dim", overflow="fold")
     for module in modules:
-        label = module.key
+        label = visible(module.key)
         for file in module.stages if everything else module.main_stages():
-            path = os.path.relpath(file.path, folder)
-            table.add_row(label, file.stage, bytes_text(file.bytes), path)
+            path = visible(os.path.relpath(file.path, folder))
+            table.add_row(label, visible(file.stage), bytes_text(file.bytes), path)
             label = ""
         passes = [file for file in module.stages if file not in module.main_stages()]
         if passes and not everything:
             total = sum(file.bytes for file in passes)
             table.add_row("", f"{len(passes)} passes", bytes_text(total), "--all lists them")
         for name, side in module.side_files.items():
-            path = os.path.relpath(side, folder)
+            path = visible(os.path.relpath(side, folder))
             table.add_row("", f"({name})", bytes_text(side.stat().st_size), path)
     console(rows=True).print(table)
 

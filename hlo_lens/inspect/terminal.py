@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hlo_lens.inspect.report import Head, Report, Section, Told
 from hlo_lens.present.page import PROSE, Line, Span, folded, grid, line
-from hlo_lens.present.quantities import UNKNOWN
+from hlo_lens.present.quantities import UNKNOWN, visible
 
 STYLES = {"note": "cyan", "warning": "yellow", "error": "bold red"}
 _SIGNS = {UNKNOWN: f"{UNKNOWN} not known", "≥": "≥ at least", "≤": "≤ at most"}
@@ -112,4 +112,4 @@ def _finding(told: Told, width: int) -> Iterator[Line]:
 def place_of(told: Told) -> str:
     """`after_optimizations · dot.3 · model.py:12 · line 40`, as far as it is known."""
     line_of_text = None if told.text_line is None else f"line {told.text_line} of the text"
-    return " · ".join(filter(None, (told.stage, told.name, told.source, line_of_text)))
+    return visible(" · ".join(filter(None, (told.stage, told.name, told.source, line_of_text))))

@@ -39,11 +39,22 @@ TEXT = """HloModule m, is_scheduled=true
   ROOT %c = f32[] add(%a, %b)
 }
 
+%body (t: (f32[8,16])) -> (f32[8,16]) {
+  ROOT %t = (f32[8,16]) parameter(0)
+}
+
+%cond (t: (f32[8,16])) -> pred[] {
+  %t = (f32[8,16]) parameter(0)
+  ROOT %go = pred[] custom-call(%t), custom_call_target="@"
+}
+
 ENTRY %main (p: f32[8,16]) -> f32[8,16] {
   %p = f32[8,16] parameter(0)
   %d = f32[8,8] dot(%p, %p), lhs_contracting_dims={1}, rhs_contracting_dims={1}, metadata={op_name="@/jvp(x)/dot" source_file="@" source_line=3}
   %q = f32[8,16] custom-call(%p), custom_call_target="@", metadata={op_name="@" source_file="@" source_line=3}, backend_config="@", frontend_attributes={k="@"}
   %t = f32[8,16] custom-call(%q), custom_call_target="__gpu$xla.gpu.triton", backend_config={name = "@", grid_x = 1 : i32}
+  %i = (f32[8,16]) tuple(%p)
+  %w = (f32[8,16]) while(%i), condition=%cond, body=%body, metadata={op_name="@" source_file="@" source_line=1}
   ROOT %r = f32[8,16] all-reduce(%t), replica_groups={{0,1}}, to_apply=%sum, metadata={op_name="@" source_file="@" source_line=1}
 }
 """  # noqa: E501
@@ -99,7 +110,7 @@ def test_json_is_valid(cli: Cli, hostile: Path) -> None:
 def test_csv_has_as_many_fields_in_each_row(cli: Cli, hostile: Path) -> None:
     out = view(cli, hostile, "query", "select * from custom_calls", "--format", "csv")
     rows = list(csv.reader(io.StringIO(out, newline="")))
-    assert len(rows) == 3
+    assert len(rows) == 4
     assert len(set(map(len, rows))) == 1
 
 
@@ -113,3 +124,16 @@ def test_markdown_has_as_many_cells_in_each_row_and_no_html(cli: Cli, hostile: P
         for table in tables:
             rows = [re.sub(r"\\.", "", row).count("|") for row in table.splitlines()]
             assert len(set(rows)) == 1, table
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31mb.hlo", "a\nb.hlo", "[red]a[bold.hlo", "-$(a).hlo"])
+def test_names_of_files(cli: Cli, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(TEXT)
+    for verb, *rest in VIEWS:
+        out = view(cli, path, verb, *rest)
+        assert ACTS.search(out) is None, (verb, rest)
+    ran = cli("ls", tmp_path)
+    assert ACTS.search(ran.out) is None
+    assert len(ran.out.splitlines()) == 2
+    assert name in ran.out or not name.isprintable()
