@@ -130,8 +130,8 @@ def _write_tables(facts: Facts, names: Sequence[str], output_format: str, stream
             return json_text(value)
         return int(value) if isinstance(value, bool) else value
 
-    names = filter(None, (facts.program.name, facts.program.main.filename))
-    stream.write(visible("  ".join(names)) + "\n")
+    head = "  ".join(filter(None, (facts.program.name, facts.program.main.filename)))
+    stream.write(f"{visible(head)}\n")
     for table in tables:
         stream.write(f"\n{table.name}: a row is {table.row}\n")
         # What can be long stands last: the rest of a row is found at its place.
