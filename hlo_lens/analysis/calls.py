@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from hlo_lens.hlo import Computation, Instruction, Module
-from hlo_lens.hlo.module import called_names
+from hlo_lens.hlo.called import called_names
 from hlo_lens.hlo.opcodes import OWN_ASYNC, sugar
 
 CallKind = Literal["call", "fusion", "async", "body", "condition", "branch", "apply", "custom_call"]

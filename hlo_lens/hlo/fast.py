@@ -17,7 +17,7 @@ from operator import contains, eq, gt, itemgetter, sub
 
 from hlo_lens.hlo.errors import HloParseError
 from hlo_lens.hlo.lexer import skip_shape, skip_space
-from hlo_lens.hlo.module import Rows
+from hlo_lens.hlo.rows import Rows
 from hlo_lens.hlo.scanner import Scanner
 
 CHUNK = 1 << 20

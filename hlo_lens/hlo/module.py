@@ -5,105 +5,27 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import TYPE_CHECKING, overload
 
 from hlo_lens.hlo import attributes as attrs
+from hlo_lens.hlo.called import NAMES, called_names
 from hlo_lens.hlo.config import BackendConfig, parse_config
 from hlo_lens.hlo.frames import FrameTable, parse_frames
 from hlo_lens.hlo.literal import Literal
 from hlo_lens.hlo.metadata import Metadata, parse_metadata
-from hlo_lens.hlo.opcodes import CALLING_ATTRIBUTES, NEVER_CALLS, base_opcode, sugar
+from hlo_lens.hlo.opcodes import NEVER_CALLS, base_opcode, sugar
 from hlo_lens.hlo.replica_groups import ReplicaGroups, parse_replica_groups
+from hlo_lens.hlo.rows import Repair, Rows, SharedRows
 from hlo_lens.hlo.shape import UNKNOWN_SHAPE, Shape, parse_shape
 from hlo_lens.hlo.sharding import Sharding, parse_sharding
 
 if TYPE_CHECKING:
     from hlo_lens.hlo.attributes import Alias
 
-_CALLING = re.compile(
-    rf",\s*({'|'.join(CALLING_ATTRIBUTES)})=\s*(\{{[^{{}}]*\}}|%?[\w.-]+(?:, *%[\w.-]+)*)",
-    re.A,
-)
-# The same with comments in between; without a match, nothing is called.
-_MAY_CALL = re.compile(
-    rf",(?:\s|/\*.*?\*/|//[^\n]*)*(?:{'|'.join(CALLING_ATTRIBUTES)})\s*=", re.A | re.S
-)
-_NAMES = re.compile(r"%?([\w.-]+)", re.A)
 _INDEX = re.compile(r", index=(\d+)(?=,|\Z)")
 _OP_NAME = re.compile(r', metadata=\{(?:op_type="[^"\\]*",? *)?op_name="([^"\\]*)"')
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """Something the text lacks that was read around.
-
-    kind is one of truncated, missing-computation, no-entry, elided-operands, log-prefix.
-    """
-
-    kind: str
-    message: str
-    line: int
-
-
-@dataclass(slots=True)
-class Rows:
-    """The columns of one computation; position in a column is the index of the instruction.
-
-    `operands` is one flat array; those of instruction i are `operands[bounds[i]:bounds[i + 1]]`.
-    A negative operand ~k points to `implied[k]`. `lines` holds the 1-based line of each.
-    """
-
-    names: Sequence[str]
-    opcodes: Sequence[str]
-    shapes: Sequence[str]
-    arguments: Sequence[str]
-    tails: Sequence[str]
-    operands: tuple[int, ...]
-    bounds: Sequence[int]
-    root: int
-    implied: list[Implied]
-    lines: Sequence[int] = ()
-    # By instruction and attribute, the positions in the module of computations written in place.
-    inline: Mapping[int, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
-    _index: dict[str, int] | None = None
-
-    @property
-    def index(self) -> dict[str, int]:
-        """Position by name."""
-        index = self._index
-        if index is None:
-            index = self._index = dict(zip(self.names, range(len(self.names)), strict=True))
-        return index
-
-
-class SharedRows(Protocol):
-    """Columns of several computations in one; those of one can be cut out."""
-
-    @property
-    def operands(self) -> tuple[int, ...]: ...
-    @property
-    def bounds(self) -> Sequence[int]: ...
-    @property
-    def lines(self) -> Sequence[int]: ...
-
-    def cut(self, start: int) -> Rows:
-        """The rows of the computation whose first row is `start`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Implied:
-    """An instruction that the text implies: one `#i` of `x#i`, an undeclared parameter, a wrapped
-    operation or its parameter."""
-
-    name: str
-    opcode: str
-    shape: str
-    operands: tuple[int, ...] = ()
-    tail: str = ""
-    argument: str = ""
 
 
 class Instruction:
@@ -218,7 +140,7 @@ class Instruction:
         if text is None:
             return ()
         index = self.computation.rows.index
-        found = (index.get(name) for name in _NAMES.findall(text))
+        found = (index.get(name) for name in NAMES.findall(text))
         return tuple(Instruction(self.computation, i) for i in found if i is not None)
 
     @property
@@ -494,7 +416,9 @@ class Computation:
         if written is not None:
             if written[1] != "start" or index < 0:
                 return {}
-            return {"calls": (_implied_computation(Instruction(self, index), written[0]),)}
+            from hlo_lens.hlo.wrapped import wrapped_computation
+
+            return {"calls": (wrapped_computation(Instruction(self, index), written[0]),)}
         computations = self.module.computations
         found = {
             attribute: tuple(
@@ -505,91 +429,6 @@ class Computation:
         for attribute, indices in self.rows.inline.get(index, {}).items():
             found[attribute] = tuple(computations[i] for i in indices)
         return {attribute: callees for attribute, callees in found.items() if callees}
-
-
-def called_names(tail: str) -> dict[str, list[str]]:
-    """Names of called computations by attribute, from the attribute text of an instruction."""
-    tail = "," + tail  # a pattern that begins with a comma is ten times as fast as one with "^|,"
-    if _MAY_CALL.search(tail) is None:  # most call nothing
-        return {}
-    if "/*" in tail or "//" in tail:
-        tail = attrs.strip_comments(tail)
-    found: dict[str, list[str]] = {}
-    for match in _CALLING.finditer(tail):
-        # A string may hold ", body=x" too: behind an odd number of quotes it is a string.
-        if tail.count('"', 0, match.start()) % 2 == 0:
-            found[match[1]] = _NAMES.findall(match[2])
-    return found
-
-
-def _implied_computation(start: Instruction, operation: str) -> Computation:
-    """The computation that `OP-start(a, b), …` implies: a parameter an operand, then OP.
-
-    Operands that updates bind later are parameters behind OP, as XLA adds them.
-    """
-    owner = start.computation
-    inline = owner.rows.inline.get(start.index, {})
-    bound, late = start.operands, _late_operands(start)
-    if operation in ("call", "fusion"):  # others apply theirs to elements
-        late += _unbound_parameters(start, inline)[len(bound) + len(late) :]
-    at = len(bound)
-    names = [f"param_{i}" for i in range(at + len(late))]
-    operands = [i if i < at else i + 1 for i in range(len(names))]
-    columns = [
-        (name, "parameter", operand.shape_text, str(i), "")
-        for i, (name, operand) in enumerate(zip(names, (*bound, *late), strict=True))
-    ]
-    arguments = ", ".join(f"%{name}" for name in names)
-    columns.insert(
-        at, (operation, operation, _wrapped_shape(start.shape_text), arguments, start.tail)
-    )
-    taken, opcodes, shapes, texts, tails = zip(*columns, strict=True)
-    rows = Rows(
-        names=taken, opcodes=opcodes, shapes=shapes, arguments=texts, tails=tails,
-        operands=tuple(operands),
-        bounds=[0] * (at + 1) + [len(operands)] * (len(late) + 1),
-        root=at,
-        implied=[],
-        inline={at: inline},
-    )
-    name = f"{start.name}.wrapped"
-    return Computation(
-        owner.module, name, rows, len(taken), text_line=start.text_line, host=start
-    )
-
-
-def _late_operands(start: Instruction) -> list[Instruction]:
-    """Operands that the updates behind an async start add to it."""
-    found: list[Instruction] = []
-    link: Instruction | None = start
-    while link is not None:
-        link = next((user for user in link.users if user.opcode.endswith("-update")), None)
-        if link is not None:
-            found += link.operands[1:]
-    return found
-
-
-def _unbound_parameters(
-    start: Instruction, inline: Mapping[str, tuple[int, ...]]
-) -> list[Instruction]:
-    """Parameters of the computation that the wrapped operation calls, if it calls one."""
-    computations = start.computation.module.computations
-    for callees in inline.values():
-        return list(computations[callees[0]].parameters)
-    for attribute, names in called_names(start.tail).items():
-        callee = computations.get(names[0])
-        if attribute in ("calls", "to_apply") and callee is not None:
-            return list(callee.parameters)
-    return []
-
-
-def _wrapped_shape(shape_text: str) -> str:
-    """The result in an async-start tuple `((operands…), result, context…)`."""
-    try:
-        shape = parse_shape(shape_text)
-    except ValueError:
-        return ""
-    return str(shape.elements[1]) if shape.is_tuple and len(shape.elements) > 1 else shape_text
 
 
 class InstructionList(Sequence[Instruction]):

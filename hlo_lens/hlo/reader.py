@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from hlo_lens.hlo.errors import HloParseError
 from hlo_lens.hlo.fast import CHUNK, Chunk, read_chunk
 from hlo_lens.hlo.lexer import skip_space
-from hlo_lens.hlo.module import Computation, Module, Repair
+from hlo_lens.hlo.module import Computation, Module
+from hlo_lens.hlo.rows import Repair
 from hlo_lens.hlo.scanner import (
     ScannedComputation,
     Scanner,

@@ -23,8 +23,8 @@ from hlo_lens.hlo.lexer import (
     skip_space,
     skip_value,
 )
-from hlo_lens.hlo.module import Implied, Repair, Rows
 from hlo_lens.hlo.opcodes import CALLING_ATTRIBUTES
+from hlo_lens.hlo.rows import Implied, Repair, Rows
 
 _MAX_DEPTH = 64
 """Nesting of inline computations and anonymous operands; printers nest one or two deep."""
