@@ -120,9 +120,18 @@ class CallGraph:
         return known.get(number)
 
     def only_caller(self, computation: Computation) -> CallSite | None:
-        """The one call site of a computation; None where there is none or more than one."""
+        """The one call site of a computation; None where there is none or more than one.
+
+        Also None for what calls itself, so that going from caller to caller ends.
+        """
         callers = self.callers(computation)
-        return callers[0] if len(callers) == 1 else None
+        if len(callers) != 1 or not (computation.implied or computation.index in self._ordered):
+            return None
+        return callers[0]
+
+    @cached_property
+    def _ordered(self) -> frozenset[int]:
+        return frozenset(computation.index for computation in self.order)
 
     @cached_property
     def order(self) -> tuple[Computation, ...]:

@@ -40,8 +40,9 @@ _RESULT_OF_START = {
 # Longer chains of moves than this do not occur; a text with computations that call themselves
 # would otherwise never end.
 _MOST_STEPS = 4096
-# Loops inside each other; real programs have a handful.
-_MOST_LOOPS = 64
+_MOST_VALUES = 1 << 16
+# Loops, calls or tuples inside each other; real programs have a handful.
+_MOST_NESTED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ def is_invariant(graph: CallGraph, loop: Instruction, path: tuple[int, ...]) -> 
         # A body that holds its own while gets this answer, which ends the walk.
         known[loop, path] = False
         # The walk goes into the loops of the body in turn; what lies too deep is not looked at.
-        if graph.walking_into < _MOST_LOOPS:
+        if graph.walking_into < _MOST_NESTED:
             graph.walking_into += 1
             found = known[loop, path] = _is_handed_on(graph, loop, path)
             graph.walking_into -= 1
@@ -219,6 +220,8 @@ def attribute_text(instr: Instruction, name: str) -> str | None:
 def _back(graph: CallGraph, value: Value, moves: frozenset[str]) -> Value | None:
     """One step back, or None where the instruction computes or the walk cannot go on."""
     instr, path, via = value.instr, value.path, value.via
+    if len(path) > _MOST_NESTED or len(via) > _MOST_NESTED:
+        return None
     opcode = instr.opcode
     if opcode == "get-tuple-element":
         index = tuple_index(instr)
@@ -330,11 +333,11 @@ def consumers(
     seen = {(instr, path)}
     found: dict[Instruction, None] = {}
     queue = [(instr, path)]
-    for at, element in queue:  # grows while it is walked
+    for at, element in islice(queue, _MOST_VALUES):  # grows while it is walked
         for user, goes_on in _forward(graph, at, element, moves, enter):
             if goes_on is None:
                 found[user] = None
-            elif (user, goes_on) not in seen:
+            elif (user, goes_on) not in seen and len(goes_on) <= _MOST_NESTED:
                 seen.add((user, goes_on))
                 queue.append((user, goes_on))
     return tuple(found)

@@ -203,8 +203,12 @@ class Instruction:
 
     @property
     def custom_call_target(self) -> str | None:
-        text = self.attribute("custom_call_target")
-        return None if text is None else attrs.parse_string(text)
+        """None also where it is no string."""
+        try:
+            text = self.attribute("custom_call_target")
+            return None if text is None else attrs.parse_string(text)
+        except ValueError:
+            return None
 
     @property
     def channel_id(self) -> int | None:

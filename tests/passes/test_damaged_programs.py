@@ -108,6 +108,21 @@ PROGRAMS = {
         + nested(300, "f", 'while(x), condition=c, body={}, backend_config={{"known_trip_count":'
                  '{{"n":"1000000"}}}}', REDUCE),
     ),
+    "a fusion of itself around a dot": entry(
+        "ROOT r = f32[8,16] negate(p)",
+        before="f {\n  x = f32[8,16] parameter(0)\n  c = f32[8,16] convert(x)\n  d = f32[8,8] dot(c, c),"
+        " lhs_contracting_dims={1}, rhs_contracting_dims={1}\n  ROOT y = f32[8,8] fusion(d), kind=kLoop, calls=f\n}\n",
+    ),
+    "tuples that grow in circles": entry(
+        "ROOT r = f32[8,16] call(p), to_apply=f",
+        before="f {\n  x = f32[8,16] parameter(0)\n  d = f32[8,8] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+        "  c = f32[8,8] call(d), to_apply=f\n  ROOT y = (f32[8,8], f32[8,8]) tuple(c, c)\n}\n",
+    ),
+    "a loop that takes itself apart": loop("condition=cond, body=body").replace(
+        "ROOT r = (s32[], f32[8,16]) tuple(j, ar)",
+        "v = (s32[], f32[8,16]) while(t), condition=cond, body=body\n"
+        "  e = s32[] get-tuple-element(v), index=0\n  ROOT r = (s32[], f32[8,16]) tuple(e, v)",
+    ),
     "no condition and no body": loop("condition=gone, body=gone"),
     "no attributes": loop("a=1"),
     "a body of other parameters": loop("condition=sum, body=sum"),
@@ -157,7 +172,7 @@ ATTRIBUTES = (
     "lhs_contracting_dims={9}, rhs_contracting_dims={9}", "lhs_contracting_dims={x}",
     "lhs_batch_dims={0,0}, rhs_batch_dims={0,0}", "dim_labels=bf_io->bf", "dim_labels=x",
     "feature_group_count=0, dim_labels=bf_io->bf", "output_to_operand_aliasing={{5}: (9, {7})}",
-    "control-predecessors={gone}", "frontend_attributes=x", "sharding={devices=[2,2]0,1}",
+    "custom_call_target={0,1}", "control-predecessors={gone}", "frontend_attributes=x", "sharding={devices=[2,2]0,1}",
 )  # fmt: skip
 
 
