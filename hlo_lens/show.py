@@ -185,7 +185,8 @@ def _instruction_facts(program: Program, instruction: Instruction) -> Instructio
     metadata = read("metadata", lambda: instruction.metadata)
     frames: tuple[Frame, ...] = ()
     if metadata is not None and metadata.stack_frame_id:
-        frames = module.frames.stack(metadata.stack_frame_id)
+        frame = metadata.stack_frame_id
+        frames = read("stack frames", lambda: module.frames.stack(frame)) or ()
     if metadata is not None and not frames and metadata.source_file:
         line, column = metadata.source_line or 0, metadata.source_column or 0
         frames = (Frame(metadata.source_file, "", line, column),)

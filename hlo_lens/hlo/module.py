@@ -236,12 +236,17 @@ class Instruction:
 
     @property
     def source(self) -> str | None:
-        """`file:line` of the innermost frame, or of the metadata; None where neither says."""
-        metadata = self.metadata
+        """`file:line` of the innermost frame, or of the metadata; None where neither says, also
+        where neither can be read."""
+        try:
+            metadata = self.metadata
+        except ValueError:  # `metadata` says what is wrong with it
+            return None
         if metadata is None:
             return None
-        if metadata.stack_frame_id:
-            for frame in self.computation.module.frames.stack(metadata.stack_frame_id):
+        frames = self.computation.module._readable_frames
+        if metadata.stack_frame_id and frames is not None:
+            for frame in frames.stack(metadata.stack_frame_id):
                 return f"{frame.file}:{frame.line}"
         if metadata.source_file:
             line = metadata.source_line
@@ -597,7 +602,15 @@ class Module:
 
     @cached_property
     def frames(self) -> FrameTable:
+        """The stack-frame tables. Raises ValueError where they cannot be read."""
         return parse_frames(self._frames_text)
+
+    @cached_property
+    def _readable_frames(self) -> FrameTable | None:
+        try:
+            return self.frames
+        except ValueError:
+            return None
 
     @cached_property
     def has_metadata(self) -> bool:

@@ -267,6 +267,14 @@ def test_an_attribute_that_cannot_be_read_is_told(cli: Cli, tmp_path: Path) -> N
     assert lines(ran, "unreadable")[0].startswith("metadata: ")
 
 
+def test_stack_frames_that_cannot_be_read_are_told(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "x.hlo"
+    path.write_text(HLO.replace("FunctionNames\n", "FunctionNames\n9 {line=1}\n"))
+    ran = cli("show", path, "fused/add.1")
+    assert ran.code == 0
+    assert lines(ran, "unreadable")[0].startswith("stack frames: ")
+
+
 def test_a_broken_instruction_is_bad_input(
     cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

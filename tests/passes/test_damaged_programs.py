@@ -123,6 +123,12 @@ PROGRAMS = {
         "v = (s32[], f32[8,16]) while(t), condition=cond, body=body\n"
         "  e = s32[] get-tuple-element(v), index=0\n  ROOT r = (s32[], f32[8,16]) tuple(e, v)",
     ),
+    "stack frames that cannot be read": entry(
+        "ROOT r = f32[8,16] all-reduce(p), to_apply=sum, metadata={op_name=\"a\" stack_frame_id=1}",
+    ).replace("HloModule m\n", "HloModule m\nFileNames\n1 \"a.py\"\nFunctionNames\n1 {a=1}\n"),
+    "metadata that cannot be read": entry(
+        "ROOT r = f32[8,16] all-reduce(p), to_apply=sum, metadata={op_name=\"a\" {1}}",
+    ),
     "no condition and no body": loop("condition=gone, body=gone"),
     "no attributes": loop("a=1"),
     "a body of other parameters": loop("condition=sum, body=sum"),
