@@ -20,13 +20,14 @@ NAME = re.compile(r"%?([A-Za-z_0-9][\w.-]*)", re.A)
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'', re.S)
 
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
-# In a bracket, strings are opaque; comments are too, except that in braces, which may hold a
-# configuration, `//` may be part of an unquoted word. Brackets of the other kinds need no counting:
-# they are balanced inside.
+_CONFIG = "{ "  # stands for the brace of a configuration
+_CONFIGS = ("backend_config", "frontend_attributes")
+# In a bracket, strings are opaque; comments are too, except that in a configuration `//` may be
+# part of an unquoted word. Brackets of the other kinds need no counting: they are balanced inside.
 _OPAQUE = {
-    opening: rf'[{re.escape(opening + closing)}]|"(?:[^"\\]|\\.)*"|"|\'[^\'"\n{{}}]*\''
-    + ("" if opening == "{" else r"|//[^\r\n]*")
-    for opening, closing in _CLOSING.items()
+    opening: rf'[{re.escape(opening.strip() + closing)}]|"(?:[^"\\]|\\.)*"|"|\'[^\'"\n{{}}]*\''
+    + ("" if opening == _CONFIG else r"|//[^\r\n]*")
+    for opening, closing in (*_CLOSING.items(), (_CONFIG, "}"))
 }
 _INSIDE = {
     opening: re.compile(rf"{pattern}|/\*(?:.*?\*/)?", re.S) for opening, pattern in _OPAQUE.items()
@@ -45,14 +46,15 @@ def skip_space(text: str, pos: int) -> int:
     return SPACE.match(text, pos).end()  # type: ignore[union-attr]  # the pattern matches ""
 
 
-def match_bracket(text: str, pos: int) -> int:
+def match_bracket(text: str, pos: int, *, config: bool = False) -> int:
     """The offset behind the bracket that closes the one at `pos`.
 
     Raises HloParseError at the end of the text when nothing closes it.
     """
     opening = text[pos]
+    kind = _CONFIG if config and opening == "{" else opening
     depth = 0
-    tokens = _INSIDE[opening].finditer(text, pos)
+    tokens = _INSIDE[kind].finditer(text, pos)
     while (match := next(tokens, None)) is not None:
         token = match.group()
         if token == opening:
@@ -64,7 +66,7 @@ def match_bracket(text: str, pos: int) -> int:
         elif token == '"':
             raise _unclosed(text, match.start(), token)
         elif token == "/*":  # no comment: not to look for the end of each such one
-            tokens = _INSIDE_WITHOUT_COMMENTS[opening].finditer(text, match.end())
+            tokens = _INSIDE_WITHOUT_COMMENTS[kind].finditer(text, match.end())
     raise _unclosed(text, pos, _CLOSING[opening])
 
 
@@ -153,7 +155,7 @@ def skip_value(text: str, pos: int, key: str) -> int:
     while pos < len(text):
         char = text[pos]
         if char in _CLOSING:
-            pos = match_bracket(text, pos)
+            pos = match_bracket(text, pos, config=key in _CONFIGS)
             if char == "{" and not _CONTINUES.match(text, skip_space(text, pos)):
                 break  # a word here is the next instruction: `dimensions={0}%x = …`
         elif char in "\"'":

@@ -96,11 +96,13 @@ FileNames
 ENTRY e {
   p = f32[2] parameter(0)
   ROOT r = f32[2] add(p, // not ")
-    p)
+    p), metadata={ // nor "}
+      op_name="a"}, backend_config={u=http://x}, a=1
 }
 """)
     assert module.frames_text.count(".py") == 2
     assert [each.name for each in module.entry.root.operands] == ["p", "p"]
+    assert module.entry.root.tail.endswith(", a=1")
 
 
 @pytest.mark.parametrize("fast", [True, False])
