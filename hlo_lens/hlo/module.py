@@ -223,11 +223,16 @@ class Instruction:
 
     @property
     def tuple_index(self) -> int | None:
-        """`index` of a get-tuple-element, or None for every other opcode."""
+        """`index` of a get-tuple-element; None for other opcodes, and where it is no number."""
         if self.opcode != "get-tuple-element":
             return None
         printed = _INDEX.match(self.tail)
-        return int(printed[1]) if printed is not None else self.int_attribute("index")
+        if printed is not None:
+            return attrs.whole_number(printed[1])
+        try:
+            return attrs.whole_number(self.attribute("index") or "")
+        except ValueError:
+            return None
 
     @property
     def literal(self) -> Literal | None:

@@ -52,7 +52,9 @@ def find_windowed(sites: Iterable[Site], graph: CallGraph) -> list[Windowed]:
     """The windowed loops among the permutes of a module, in text order of the permutes."""
     permutes: dict[Computation, list[Site]] = {}
     for site in sites:
-        if site.kind == "collective-permute" and ring_like(groups_of(site.operation).pairs):
+        if site.kind != "collective-permute" or not site.operation.operands:
+            continue
+        if ring_like(groups_of(site.operation).pairs):
             permutes.setdefault(site.instr.computation, []).append(site)
     by_body: dict[Computation, list[Site]] = {}
     for computation, found in permutes.items():
@@ -62,7 +64,7 @@ def find_windowed(sites: Iterable[Site], graph: CallGraph) -> list[Windowed]:
     windowed: list[Windowed] = []
     for body, found in by_body.items():
         caller = graph.only_caller(body)
-        if caller is not None and caller.caller.opcode == "while":
+        if caller is not None and caller.caller.opcode == "while" and caller.caller.operands:
             ring = _Ring(caller.caller, body, found, graph)
             outside = permutes.get(caller.caller.computation, [])
             windowed.extend(ring.collectives(outside))

@@ -129,6 +129,18 @@ PROGRAMS = {
     "metadata that cannot be read": entry(
         "ROOT r = f32[8,16] all-reduce(p), to_apply=sum, metadata={op_name=\"a\" {1}}",
     ),
+    "a ring of permutes that send nothing": loop("condition=cond, body=body").replace(
+        "all-reduce(x), to_apply=sum, replica_groups={{0,1}}",
+        "collective-permute(), source_target_pairs={{0,1},{1,0}}",
+    ),
+    "a ring in a loop of nothing": loop("condition=cond, body=body").replace(
+        "all-reduce(x), to_apply=sum, replica_groups={{0,1}}",
+        "collective-permute(x), source_target_pairs={{0,1},{1,0}}",
+    ).replace("while(t)", "while()"),
+    "a ring of no element": loop("condition=cond, body=body").replace(
+        "all-reduce(x), to_apply=sum, replica_groups={{0,1}}",
+        "collective-permute(x), source_target_pairs={{0,1},{1,0}}",
+    ).replace("get-tuple-element(t), index=1", "get-tuple-element(t), index={1}"),
     "no condition and no body": loop("condition=gone, body=gone"),
     "no attributes": loop("a=1"),
     "a body of other parameters": loop("condition=sum, body=sum"),
