@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, compress, count, repeat
-from operator import contains, eq, gt, itemgetter, sub
+from operator import and_, contains, eq, gt, itemgetter, ne, sub
 
 from hlo_lens.hlo.errors import HloParseError
 from hlo_lens.hlo.lexer import skip_shape, skip_space
@@ -166,27 +166,47 @@ def _are_computations(
 def _tails_are_whole(
     text: str, start: int, end: int, tails: Sequence[str], closed: Sequence[int]
 ) -> bool:
-    """Whether every tail is attributes alone: no second instruction, no cut value."""
-    for last in closed:
-        tail = tails[last - 1]
-        unbalanced = tail and (tail.count("{") != tail.count("}") or tail.count('"') % 2)
-        if unbalanced and not _is_whole(tail):
-            return False
-    if not _OPEN_ENDS.isdisjoint(map(itemgetter(-1), filter(None, tails))) and not all(
-        _is_whole(tail) for tail in tails if tail and tail[-1] in _OPEN_ENDS
+    """Whether every tail is attributes alone: no second instruction, no cut value, no string,
+    brace or comment that goes on behind it (and hides what looks like instructions)."""
+    if _has_open_comment(text, start, end):
+        return False
+    written = list(filter(None, tails))
+    quotes = map(str.count, written, repeat('"'))
+    if not all(map(_is_whole, compress(written, map(and_, quotes, repeat(1))))):
+        return False
+    # A printed brace closes at the end of its line: looking at the others alone costs little. So
+    # does an inline computation, whose end may look like that of the one around it.
+    last = list(map(itemgetter(-1), written))
+    loose = list(compress(written, map(ne, last, repeat("}"))))
+    loose += filter(None, (tails[end_of - 1] for end_of in closed))
+    uneven = map(ne, map(str.count, loose, repeat("{")), map(str.count, loose, repeat("}")))
+    if not all(map(_is_whole, compress(loose, uneven))):
+        return False
+    if not _OPEN_ENDS.isdisjoint(last) and not all(
+        _is_whole(tail) for tail in loose if tail[-1] in _OPEN_ENDS
     ):
         return False
-    # The end of an inline computation may look like the end of the one around it.
     alone = len(closed) == 1 or end == len(text)
     if alone and text.count("{", start, end) != text.count("}", start, end):
         return False
-    if not any(map(contains, filter(None, tails), repeat(" = "))):
+    if not any(map(contains, written, repeat(" = "))):
         return True
     return all(
         _is_whole(tail)
-        for tail in tails
-        if tail and " = " in tail and _SECOND.search(tail) is not None
+        for tail in written
+        if " = " in tail and _SECOND.search(tail) is not None
     )
+
+
+def _has_open_comment(text: str, start: int, end: int) -> bool:
+    """Whether a comment goes on behind its line."""
+    opening = text.find("/*", start, end)
+    while opening >= 0:
+        closing = text.find("*/", opening + 2, end)
+        if closing < 0 or text.find("\n", opening, closing) >= 0:
+            return True
+        opening = text.find("/*", closing + 2, end)
+    return False
 
 
 def _is_whole(tail: str) -> bool:

@@ -223,6 +223,7 @@ LARGE = 100_000
 LONG = {
     "arrows in a header that opens nothing": "HloModule m\n" + "e (a) -> " * LARGE,
     "arrows behind parameters": f"{HEAD}}}\ng (p: {' -> x' * LARGE}\n",
+    "comments in a comment": f"{HEAD}  ROOT n = f32[2] negate(p), {'/*' * LARGE}*/ a=1\n}}\n",
     "comments that do not end": f"{HEAD}  n = f32[2] add({'/*' * LARGE})\n}}\n",
     "comments that do not end, in attributes": f"{HEAD}  n = f32[2] add(p), a={{{'/*b' * LARGE}\n",
     "buffers": f"{HEAD}  n = {'b(' * LARGE}\n}}\n",

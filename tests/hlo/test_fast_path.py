@@ -177,3 +177,28 @@ def test_damaged_real_texts() -> None:
         text = path.read_text()
         for _ in range(6):
             agree(damaged(text, r, keep=OPENING))
+
+
+OPENED = {
+    "a string": ('backend_config="x', 'y="'),
+    "a string at its end": ('backend_config="', 'y=z"'),
+    "a configuration": ("backend_config={x", "y=z}"),
+    "a comment": ("a=1 /* c", "b=1 */"),
+    "a comment in braces": ("a={1 /* c", "b=1 */}"),
+}
+
+
+@pytest.mark.parametrize("what", OPENED)
+def test_what_goes_on_behind_its_line_hides_what_looks_like_instructions(what: str) -> None:
+    first, last = OPENED[what]
+    text = f"""HloModule m
+
+ENTRY %e (p: f32[2]) -> f32[2] {{
+  %p = f32[2] parameter(0)
+  %a = f32[2] custom-call(%p), {first}
+  %hidden = f32[2] negate(%p), {last}
+  ROOT %r = f32[2] add(%p, %p)
+}}
+"""
+    agree(text)
+    assert list(parse(text).entry.names) == ["p", "a", "r"]
