@@ -24,10 +24,8 @@ MOVES = frozenset(("bitcast", "convert", "copy", "reshape"))
 
 _INDEX = re.compile(r", index=(\d+)", re.A)
 _COPIES = frozenset(("bitcast", "copy"))
-_PASSING = frozenset(("add-dependency", "domain", "opt-barrier", "optimization-barrier"))
-_PASSING_TARGETS = frozenset(
-    ("Sharding", "MoveToHost", "MoveToDevice", "annotate_device_placement")
-)
+PASSING = frozenset(("add-dependency", "domain", "opt-barrier", "optimization-barrier"))
+PASSING_TARGETS = frozenset(("Sharding", "MoveToHost", "MoveToDevice", "annotate_device_placement"))
 # In which element of the tuple that a start gives the result is; all-reduce-start gives it bare.
 _RESULT_OF_START = {
     "all-gather-start": (1,),
@@ -244,8 +242,8 @@ def _passes(instr: Instruction, moves: frozenset[str]) -> bool:
     """Whether the instruction gives its operand 0, perhaps in another form."""
     opcode = instr.opcode
     if opcode == "custom-call":
-        return (attribute_text(instr, "custom_call_target") or "").strip('"') in _PASSING_TARGETS
-    return opcode in moves or opcode in _PASSING
+        return (attribute_text(instr, "custom_call_target") or "").strip('"') in PASSING_TARGETS
+    return opcode in moves or opcode in PASSING
 
 
 def _operand(

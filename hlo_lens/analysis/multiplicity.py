@@ -54,11 +54,17 @@ def multiplicity(nesting: Nesting, site: CallSite) -> Bounds | None:
         return least + 1, None if most is None else most + 1
     if site.kind == "branch":
         return 0, 1
-    if site.kind == "custom_call" and not (_takes_operands(site) or _is_of_another_thread(site)):
+    if site.kind == "custom_call" and not runs_once(site):
         return None
     if site.kind == "apply":
         return None
     return 1, 1
+
+
+def runs_once(site: CallSite) -> bool:
+    """Whether a custom call runs a computation on its operands, and does not apply it to
+    elements; see `multiplicity`."""
+    return _takes_operands(site) or _is_of_another_thread(site)
 
 
 def _is_of_another_thread(site: CallSite) -> bool:

@@ -1,0 +1,496 @@
+"""Which instructions compute the same value, through barriers, copies, calls, fusions and loops.
+
+The program is run on numbers (`values.Numbers`) instead of arrays. What only moves a value or
+changes its dtype gives the number of its operand; an opt-barrier too. A call, a fusion or an async
+operation is its computation, run on the numbers of the operands. In the body of a while a number
+says what a value is in iteration k: a slice that a backward loop takes of what a forward loop has
+stacked is the value that was written in that iteration, and where the loop takes these slices in
+the opposite order, its iterations are counted from the last. Elements of the carry that change are
+told apart by their init and by what the first iterations make of them.
+
+Numbers do not depend on names, metadata, layouts, dtypes or the order of the text. Operations with
+side effects, and constants that the text elides, are equal to nothing but themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.analysis.calls import CallSite
+from hlo_lens.analysis.dataflow import called, is_invariant
+from hlo_lens.analysis.multiplicity import runs_once
+from hlo_lens.analysis.steps import Step, steps_of
+from hlo_lens.analysis.values import Numbers, Tree, progression
+from hlo_lens.hlo import Computation, Instruction
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis.loops import Loop
+    from hlo_lens.analysis.module_analysis import ModuleAnalysis
+
+# Calls and loops inside each other, instructions run on numbers, places where a computation is
+# called: what is beyond is equal to nothing. Real programs are far below.
+_MOST_NESTED: Final = 64
+_MOST_STEPS: Final = 1 << 23
+_MOST_CONTEXTS: Final = 1 << 17
+# The range of a slice of an array with one dimension.
+_RANGE: Final = re.compile(r"slice=\{\[(\d+):(\d+)\]\}")
+# What an operation applies to elements runs on no level of loops.
+_APPLIED: Final = -1
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """A computation run on some arguments: the number of each instruction, by position.
+
+    inner: what an instruction calls, by its position, and as what: `call`, `body` or `branch`.
+    reads: for each level of loops, how many slices of stacks are taken in the order they were
+    written in, and how many in the opposite order.
+    """
+
+    computation: Computation
+    values: list[Tree]
+    inner: dict[int, list[tuple[str, Evaluation]]] = field(default_factory=dict)
+    reads: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def result(self) -> Tree:
+        return self.values[self.computation.root_index]
+
+    def note_reads(self, level: int, straight: int, reverse: int) -> None:
+        so_far = self.reads.get(level, (0, 0))
+        self.reads[level] = so_far[0] + straight, so_far[1] + reverse
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A computation where it is called. `via`: the calls, outermost first. `times`: how often it
+    runs in one execution of the entry; None where a branch or a trip count leaves that open."""
+
+    evaluation: Evaluation
+    via: tuple[Instruction, ...]
+    times: int | None
+
+
+class Congruence:
+    """The numbers of the values of a module. Equal numbers: the same value."""
+
+    def __init__(self, analysis: ModuleAnalysis) -> None:
+        self.analysis = analysis
+        self.graph = analysis.graph
+        self.numbers = Numbers()
+        self.loops: dict[Instruction, Loop] = {loop.instr: loop for loop in analysis.loops}
+        self._ran = 0
+        self._steps: dict[Computation, list[Step]] = {}
+        self._known: dict[tuple[Computation, tuple[Tree, ...], int], Evaluation] = {}
+        self._applied: dict[Computation, int] = {}
+        # Operands of async starts that more operands are still to come for.
+        self._waiting: dict[tuple[int, int], list[Tree]] = {}
+        self._nested = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the program was run; where not, what is missing is equal to nothing."""
+        return self._ran < _MOST_STEPS
+
+    @cached_property
+    def entry(self) -> Evaluation | None:
+        """The entry, run on its parameters; None where the text has none."""
+        entry = self.analysis.module.entry
+        if entry is None:
+            return None
+        count = len(entry.parameters)
+        arguments = tuple(self.numbers.make("argument", n) for n in range(count))
+        return self.run(entry, arguments, 0)
+
+    def contexts(self) -> Iterator[Context]:
+        """Every computation, each time it is called, callers first. Ends where they are too many.
+
+        What operations apply to elements is left out, and so are the conditions of loops.
+        """
+        if self.entry is None:
+            return
+        waiting = [Context(self.entry, (), 1)]
+        for context in waiting:  # grows while it is walked
+            yield context
+            if len(waiting) > _MOST_CONTEXTS:
+                continue
+            for index, calls in context.evaluation.inner.items():
+                caller = Instruction(context.evaluation.computation, index)
+                for kind, evaluation in calls:
+                    times = self._times(caller, kind, context.times)
+                    waiting.append(Context(evaluation, (*context.via, caller), times))
+
+    def _times(self, caller: Instruction, kind: str, times: int | None) -> int | None:
+        if times is None or kind == "branch":
+            return None
+        if kind == "call":
+            return times
+        loop = self.loops.get(caller)
+        return None if loop is None or loop.trip_count is None else times * loop.trip_count
+
+    # -- a computation ----------------------------------------------------------------------------
+
+    def run(self, computation: Computation, arguments: tuple[Tree, ...], level: int) -> Evaluation:
+        """The computation on these arguments, `level` loops deep."""
+        key = (computation, arguments, level)
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        found = Evaluation(computation, [self._unknown(computation, -1)] * len(computation.opcodes))
+        self._known[key] = found  # what calls itself meets this: nothing in it is known yet
+        self._nested += 1
+        if self._nested <= _MOST_NESTED and self.complete:
+            self._run_steps(found, arguments, level)
+        self._nested -= 1
+        return found
+
+    def _run_steps(self, found: Evaluation, arguments: tuple[Tree, ...], level: int) -> None:
+        computation, values = found.computation, found.values
+        steps = self._steps.get(computation)
+        if steps is None:
+            steps = self._steps[computation] = steps_of(computation)
+        self._ran += len(steps)
+        element = self.numbers.element
+        for step in steps:
+            operands: list[Tree] = []
+            for base, path in step.operands:
+                value = values[base] if base >= 0 else self._argument(arguments, ~base)
+                for index in path:
+                    value = element(value, index)
+                operands.append(value)
+            values[step.index] = _RUN[step.kind](self, found, step, operands, level)
+
+    def _argument(self, arguments: tuple[Tree, ...], number: int) -> Tree:
+        if number < len(arguments):
+            return arguments[number]
+        return self.numbers.make("argument", ("missing", number))
+
+    def _unknown(self, computation: Computation, index: int) -> int:
+        return self.numbers.make("unknown", (id(computation), index))
+
+    # -- steps: (evaluation, step, operands, level) -> what the instruction gives -----------------
+
+    def _move(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        return operands[0] if operands else self._itself(found, step, operands, level)
+
+    def _element(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        if not operands or not isinstance(step.detail, int):
+            return self._itself(found, step, operands, level)
+        return self.numbers.element(operands[0], step.detail)
+
+    def _tuple(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        return tuple(operands)
+
+    def _itself(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        return self._unknown(found.computation, step.index)
+
+    def _constant(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        """Constants of one text are one, whatever their dtype."""
+        instr = Instruction(found.computation, step.index)
+        text = instr.argument_text.strip()
+        if step.detail == "[]" and instr.shape_text.startswith(("s", "u", "pred")):
+            if text in ("true", "false"):
+                return self.numbers.integer(int(text == "true"))
+            if text.removeprefix("-").isdecimal() and len(text) < 24:
+                return self.numbers.integer(int(text))
+        if "..." in text:
+            return self._itself(found, step, operands, level)
+        return self.numbers.make("constant", (step.detail, text))
+
+    def _general(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        one = self.numbers.one
+        numbers = tuple(map(one, operands))
+        applied = self._applied_by(found.computation, step.index)
+        return self.numbers.make(step.opcode, step.detail, numbers + applied)
+
+    def _integer(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        opcode, direction = step.opcode, step.detail[-1] if isinstance(step.detail, tuple) else None
+        numbers = tuple(map(self.numbers.one, operands))
+        calculated = self.numbers.calculated(direction or opcode, numbers)
+        return calculated if calculated is not None else self._general(found, step, operands, level)
+
+    def _select(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        chosen = self.numbers.integer_of(self.numbers.one(operands[0])) if operands else None
+        if chosen is None or len(operands) != 3:
+            return self._general(found, step, operands, level)
+        return operands[1] if chosen else operands[2]
+
+    def _collective(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        """Of several operands, each result is that of its own; a start gives what its done does."""
+        detail = step.detail
+        applied = self._applied_by(found.computation, step.index)
+        make, one = self.numbers.make, self.numbers.one
+        if step.opcode == "all-gather" or step.opcode == "all-reduce":
+            results = tuple(make(step.opcode, detail, (one(o), *applied)) for o in operands)
+            return results[0] if len(results) == 1 else results
+        return make(step.opcode, detail, (*map(one, operands), *applied))
+
+    def _slice(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        """A slice of what a loop has stacked is what it wrote in that iteration."""
+        numbers = tuple(map(self.numbers.one, operands))
+        stack = self.numbers[numbers[0]] if numbers else None
+        if stack is not None and stack.kind == "stack" and isinstance(stack.detail, int):
+            index, written, _ = stack.operands
+            at = numbers[1 + stack.detail] if 1 + stack.detail < len(numbers) else None
+            others = [n for d, n in enumerate(numbers[1:]) if d != stack.detail]
+            if at is not None and all(self.numbers.integer_of(n) == 0 for n in others):
+                wrote, reads = self.numbers.series_of(index), self.numbers.series_of(at)
+                if wrote is not None and reads is not None:
+                    straight, reverse = reads == wrote, reads == wrote.reversed()
+                    found.note_reads(reads.level, straight, reverse)
+                    if straight:
+                        return written
+        return self._general(found, step, operands, level)
+
+    def _concat(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        """An array that was copied in slices, put together again: that array."""
+        parts = [self.numbers[self.numbers.one(operand)] for operand in operands]
+        sources = {part.operands for part in parts}
+        if len(sources) == 1 and all(part.kind == "slice" for part in parts):
+            at = 0
+            for part in parts:
+                found_range = _RANGE.search(str(part.detail))
+                at = int(found_range[2]) if found_range and int(found_range[1]) == at else -1
+            if at > 0 and _is_joined(Instruction(found.computation, step.index)):
+                return next(iter(sources))[0]
+        return self._general(found, step, operands, level)
+
+    def _call(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        instr = Instruction(found.computation, step.index)
+        callee = called(instr, "calls") or called(instr, "to_apply")
+        if callee is None:
+            return self._general(found, step, operands, level)
+        return self._inner(found, step.index, "call", callee, tuple(operands), level)
+
+    def _custom_call(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        instr = Instruction(found.computation, step.index)
+        callees = instr.called
+        if len(callees) == 1 and runs_once(CallSite(instr, callees[0], "custom_call")):
+            return self._inner(found, step.index, "call", callees[0], tuple(operands), level)
+        return self._general(found, step, operands, level)
+
+    def _start(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        """What its done gives. Operands may come later, with an update: then it waits for that."""
+        callee = called(Instruction(found.computation, step.index), "calls")
+        if callee is None:
+            return self._general(found, step, operands, level)
+        if len(callee.parameters) > len(operands):
+            self._waiting[id(found), step.index] = operands
+            return self._itself(found, step, operands, level)
+        return self._inner(found, step.index, "call", callee, tuple(operands), level)
+
+    def _update(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        if len(operands) < 2:
+            return self._move(found, step, operands, level)
+        before = step.operands[0][0]
+        bound = self._waiting.pop((id(found), before), None)
+        if bound is None:
+            return operands[0]
+        start = before
+        while found.computation.opcode_of(start).endswith("-update"):
+            start = found.computation.operand_indices(start)[0]
+        callee = called(Instruction(found.computation, start), "calls")
+        bound = [*bound, *operands[1:]]
+        if callee is None or len(callee.parameters) > len(bound):
+            self._waiting[id(found), step.index] = bound
+            return operands[0]
+        return self._inner(found, start, "call", callee, tuple(bound), level)
+
+    def _conditional(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        branches = Instruction(found.computation, step.index).called
+        if len(branches) != len(operands) - 1:
+            return self._itself(found, step, operands, level)
+        results = [
+            self._inner(found, step.index, "branch", branch, (operand,), level)
+            for branch, operand in zip(branches, operands[1:], strict=True)
+        ]
+        return self._chosen(self.numbers.one(operands[0]), results)
+
+    def _chosen(self, which: int, results: list[Tree]) -> Tree:
+        counts = {len(result) if isinstance(result, tuple) else -1 for result in results}
+        if len(counts) == 1 and (count := counts.pop()) >= 0:
+            element = self.numbers.element
+            return tuple(
+                self._chosen(which, [element(result, k) for result in results])
+                for k in range(count)
+            )
+        return self.numbers.make("conditional", None, (which, *map(self.numbers.one, results)))
+
+    def _loop(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+        """Its body is run until the elements that change are told apart, then once more, and again
+        where it takes the stacks of another loop in the opposite order."""
+        instr = Instruction(found.computation, step.index)
+        loop = self.loops.get(instr)
+        if loop is None or loop.body is None or not operands or step.detail == "":
+            return self._itself(found, step, operands, level)
+        if not instr.shape_text.startswith("("):
+            return self._itself(found, step, operands, level)
+        carry = _Carry(self, loop, loop.body, operands[0], level)
+        carry.tell_apart()
+        body = carry.run()
+        straight, reverse = body.reads.get(level + 1, (0, 0))
+        if reverse > straight:
+            carry.reverse = True
+            body = carry.run()
+        self._note(found, step.index, "body", body, level)
+        return carry.results(body.result)
+
+    # -- what calls -------------------------------------------------------------------------------
+
+    def _inner(
+        self,
+        found: Evaluation,
+        index: int,
+        kind: str,
+        callee: Computation,
+        arguments: tuple[Tree, ...],
+        level: int,
+    ) -> Tree:
+        inner = self.run(callee, arguments, level)
+        self._note(found, index, kind, inner, level)
+        return inner.result
+
+    def _note(
+        self, found: Evaluation, index: int, kind: str, inner: Evaluation, level: int
+    ) -> None:
+        found.inner.setdefault(index, []).append((kind, inner))
+        for at, (straight, reverse) in inner.reads.items():
+            if at <= level:
+                found.note_reads(at, straight, reverse)
+
+    def _applied_by(self, computation: Computation, index: int) -> tuple[int, ...]:
+        """What each reducer, comparator, … of an instruction computes."""
+        groups = computation.calls_of(index)
+        if not groups:
+            return ()
+        return tuple(self._applied_number(callee) for group in groups.values() for callee in group)
+
+    def _applied_number(self, callee: Computation) -> int:
+        known = self._applied.get(callee)
+        if known is None:
+            self._applied[callee] = self._unknown(callee, -1)
+            count = len(callee.parameters)
+            arguments = tuple(self.numbers.make("argument", ("applied", n)) for n in range(count))
+            known = self.numbers.one(self.run(callee, arguments, _APPLIED).result)
+            self._applied[callee] = known
+        return known
+
+
+def _is_joined(joined: Instruction) -> bool:
+    """Whether a value has as many bytes as what it is put together from."""
+    try:
+        parts = [operand.shape.bytes for operand in joined.operands]
+        return None not in parts and sum(filter(None, parts)) == joined.shape.bytes
+    except ValueError:
+        return False
+
+
+_RUN: Final = {
+    "call": Congruence._call,
+    "collective": Congruence._collective,
+    "concat": Congruence._concat,
+    "conditional": Congruence._conditional,
+    "constant": Congruence._constant,
+    "copy_start": Congruence._move,
+    "custom_call": Congruence._custom_call,
+    "done": Congruence._move,
+    "element": Congruence._element,
+    "general": Congruence._general,
+    "integer": Congruence._integer,
+    "itself": Congruence._itself,
+    "loop": Congruence._loop,
+    "move": Congruence._move,
+    "select": Congruence._select,
+    "slice": Congruence._slice,
+    "start": Congruence._start,
+    "tuple": Congruence._tuple,
+    "update": Congruence._update,
+}
+
+
+class _Carry:
+    """The carry of a while, in iteration k."""
+
+    def __init__(
+        self, congruence: Congruence, loop: Loop, body: Computation, init: Tree, level: int
+    ) -> None:
+        self.congruence = congruence
+        self.numbers = congruence.numbers
+        self.loop = loop
+        self.body = body
+        self.level = level
+        self.trips = loop.trip_count
+        self.reverse = False
+        count = len(loop.instr.shape.elements)
+        self.init = [self.numbers.element(init, k) for k in range(count)]
+        graph = congruence.graph
+        self.changing = [k for k in range(count) if not is_invariant(graph, loop.instr, (k,))]
+        self.labels = {k: self.numbers.one(self.init[k]) for k in self.changing}
+
+    def run(self) -> Evaluation:
+        values = list(self.init)
+        for k in self.changing:
+            values[k] = self._leaf(k)
+        return self.congruence.run(self.body, (tuple(values),), self.level + 1)
+
+    def tell_apart(self) -> None:
+        """Give elements that change differently different labels: their init, then that and what
+        an iteration makes of it, and so on."""
+        distinct = 0
+        while True:
+            result = self.run().result
+            self._drop_constant(result)
+            self.labels = {
+                k: self.numbers.make("step", self.trips, (self.labels[k], self._of(result, k)))
+                for k in self.changing
+            }
+            before, distinct = distinct, len(set(self.labels.values()))
+            if distinct in (before, len(self.changing)):
+                return
+
+    def _drop_constant(self, result: Tree) -> None:
+        """Elements that each iteration gives as it got them, or as they were before the loop, do
+        not change, though the text moves them about."""
+        for k in tuple(self.changing):
+            init = self.numbers.one(self.init[k])
+            if self._of(result, k) in (init, self._leaf(k)):
+                self.changing.remove(k)
+                del self.labels[k]
+
+    def _of(self, result: Tree, k: int) -> int:
+        return self.numbers.one(self.numbers.element(result, k))
+
+    def _leaf(self, k: int) -> int:
+        trips = self.loop.trips
+        if k == trips.induction_index and self.trips and trips.step and trips.start is not None:
+            series = progression(self.level + 1, self.trips, trips.start, trips.step)
+            return self.numbers.series(series.reversed() if self.reverse else series)
+        return self.numbers.make("carry", self.trips, (self.labels[k],))
+
+    def results(self, result: Tree) -> Tree:
+        """What the while gives, where its body gives `result`."""
+        values = list(self.init)
+        for k in self.changing:
+            values[k] = self._behind(k, self._of(result, k))
+        return tuple(values)
+
+    def _behind(self, k: int, last: int) -> int:
+        """Element k behind the loop: an array to which each iteration has written a slice, or what
+        the last iteration made of it."""
+        number = self.numbers[last]
+        if number.kind == "dynamic-update-slice" and number.operands[0] == self._leaf(k):
+            starts = number.operands[2:]
+            moving = [d for d, start in enumerate(starts) if self._moves(start)]
+            fixed = [start for d, start in enumerate(starts) if d not in moving]
+            if len(moving) == 1 and all(self.numbers.integer_of(start) == 0 for start in fixed):
+                operands = (starts[moving[0]], number.operands[1], self.labels[k])
+                return self.numbers.make("stack", moving[0], operands)
+        return self.numbers.make("after", self.trips, (self.labels[k], last))
+
+    def _moves(self, start: int) -> bool:
+        series = self.numbers.series_of(start)
+        return series is not None and series.level == self.level + 1
