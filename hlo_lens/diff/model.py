@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from hlo_lens.analysis import Loop
@@ -116,12 +116,23 @@ class BodyDelta:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Which instruction of the old module is which of the new one, by id; None for no one."""
+    """Which instruction of the old module is which of the new one, by id; None for no one.
+
+    changed: the pairs (old id, new id) that are matched and not equal: another layout or attribute,
+    other operands. spelled_old, spelled_new: instructions without a partner that the other side
+    has in another spelling: a get-tuple-element that it writes as `x#1`, the operation that an
+    `async-start` wraps. hosts_old, hosts_new: of such operations the `async-start`.
+    """
 
     old: Module
     new: Module
     to_new: Sequence[int | None]
     to_old: Sequence[int | None]
+    changed: tuple[tuple[int, int], ...] = ()
+    spelled_old: frozenset[int] = frozenset()
+    spelled_new: frozenset[int] = frozenset()
+    hosts_old: Mapping[int, int] = field(default_factory=dict)
+    hosts_new: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def matched(self) -> int:
@@ -130,13 +141,27 @@ class Matching:
 
     @property
     def only_old(self) -> list[Instruction]:
-        """The instructions of the old module without a partner, in text order."""
-        return [self.old.instruction(i) for i, its in enumerate(self.to_new) if its is None]
+        """The instructions that the new module does not have, in text order."""
+        missing = (i for i, its in enumerate(self.to_new) if its is None)
+        return [self.old.instruction(i) for i in missing if i not in self.spelled_old]
 
     @property
     def only_new(self) -> list[Instruction]:
-        """The instructions of the new module without a partner, in text order."""
-        return [self.new.instruction(i) for i, its in enumerate(self.to_old) if its is None]
+        """The instructions that the old module does not have, in text order."""
+        missing = (i for i, its in enumerate(self.to_old) if its is None)
+        return [self.new.instruction(i) for i in missing if i not in self.spelled_new]
+
+    @property
+    def same(self) -> bool:
+        """Whether every instruction has a partner and equals it: the modules are one graph."""
+        return not (self.changed or self.only_old or self.only_new)
+
+    def new_of(self, old: int) -> int | None:
+        """The partner of an instruction of the old module. For an operation in an `async-start`
+        that has none, the one of the start."""
+        found = self.to_new[old]
+        host = self.hosts_old.get(old)
+        return self.to_new[host] if found is None and host is not None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +169,9 @@ class StageDiff:
     """One stage of both programs.
 
     old, new: positions of its module in the two programs. The stages have one name, but for two
-    lone modules, which are compared whatever their stages are called.
+    lone modules, which are compared whatever their stages are called. instructions_count: whether
+    an instruction that is not matched and equal makes a difference by itself; not where somebody
+    asked for some tables only.
     """
 
     old: int
@@ -152,11 +179,13 @@ class StageDiff:
     matching: Matching
     tables: tuple[TableDiff, ...]
     bodies: tuple[BodyDelta, ...]
+    instructions_count: bool = True
 
     @property
     def same(self) -> bool:
-        """Whether no table differs. Instructions without a partner make no difference by
-        themselves: they differ in nothing that a compared table says."""
+        """Whether no compared table differs and, where they count, no instruction does."""
+        if self.instructions_count and not self.matching.same:
+            return False
         return all(table.same for table in self.tables)
 
     def table(self, name: str) -> TableDiff:

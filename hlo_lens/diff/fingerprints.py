@@ -1,0 +1,474 @@
+"""What the instructions of a module are, free of names: keys, operands as values, classes.
+
+Everything equal gets the same number, in both of two modules: what an instruction is by itself
+(its key), what it computes from the parameters of its computation (its class up), and what becomes
+of its result (its class down). Spellings make no difference: an element of a tuple is a value, by
+a get-tuple-element or by `x#1`; an asynchronous operation is a start, by `OP-start` or by an
+`async-start` around it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from hlo_lens.analysis import CallGraph, CallSite
+from hlo_lens.hlo import Computation, Instruction, Module, parse_shape
+from hlo_lens.hlo.attributes import strip_comments, whole_number
+from hlo_lens.hlo.opcodes import sugar
+from hlo_lens.hlo.replica_groups import parse_replica_groups
+from hlo_lens.hlo.structural import COMMENTARY, IDENTITY, structural_attributes
+
+Value: TypeAlias = tuple[int, tuple[int, ...]]
+"""What an operand is: the position of the instruction that gives it, and a path of tuple indices
+into what that gives."""
+
+# What a back end notes of its choices differs between two compiles of one program (kernels hold
+# the lines of their source); the tables say what matters of it.
+_NOTES: Final = COMMENTARY | IDENTITY | {"backend_config", "frontend_attributes"}
+_PLACED: Final = frozenset(("sharding", "operand_layout_constraints"))
+_OWN_STARTS: Final = ("all-gather-start", "all-reduce-start", "collective-permute-start")
+_OWN_DONES: Final = ("all-gather-done", "all-reduce-done", "collective-permute-done")
+_DTYPE: Final = re.compile(r"\b[a-z]\w*(?=\[)")
+_BLANKS: Final = re.compile(r"\s+")
+_LAYOUT: Final = re.compile(r"\{[^{}]*\}")
+
+
+class Numbers:
+    """One number for all that is equal, counting from 0 as things come."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, int] = {}
+
+    def of(self, thing: Hashable) -> int:
+        """The number of `thing`."""
+        return self._known.setdefault(thing, len(self._known))
+
+
+class Key:
+    """What an instruction is by itself, in numbers, from all that is told to the least.
+
+    exact: opcode, shape with layout, attributes, the literal of a constant and the number of a
+    parameter. strong: without layouts and sharding. weak: without the dtype, and of what gives a
+    tuple or calls a computation without its shape. loose: the opcode, with the target of a custom
+    call.
+    """
+
+    __slots__ = ("exact", "loose", "strong", "trivial", "weak")
+
+    def __init__(self, numbers: Numbers, operation: str, shape: str, attributes: str, said: str):
+        plain = plain_shape(shape)
+        kept = _without_placement(attributes)
+        told = "" if plain.startswith("(") or operation in _CARRIED else plain
+        dims = _DTYPE.sub("", told)
+        named = kept if operation == "custom-call" else ""
+        self.exact = numbers.of(("exact", operation, _spelled(shape), attributes, said))
+        self.strong = numbers.of(("strong", operation, told, kept, said))
+        self.weak = numbers.of(("weak", operation, "" if named else dims, kept, said))
+        self.loose = numbers.of(("loose", operation, named))
+        self.trivial = operation in TRIVIAL
+
+
+# Their shape follows from their operands, and grows with these.
+_CARRIED: Final = frozenset(("while", "tuple", "opt-barrier"))
+TRIVIAL: Final = frozenset(
+    ("after-all", "constant", "iota", "partition-id", "replica-id", "parameter", "create-token")
+)
+"""Operations whose result is the same wherever they stand."""
+
+
+@lru_cache(maxsize=1 << 14)
+def plain_shape(text: str) -> str:
+    """A shape without layouts, comments and blanks."""
+    return _LAYOUT.sub("", _spelled(text))
+
+
+@lru_cache(maxsize=1 << 14)
+def _spelled(text: str) -> str:
+    return _BLANKS.sub("", strip_comments(text)) if "/*" in text or " " in text else text
+
+
+@lru_cache(maxsize=1 << 14)
+def _without_placement(attributes: str) -> str:
+    return "".join(
+        f", {one}" for one in attributes.split(", ")[1:] if one.partition("=")[0] not in _PLACED
+    )
+
+
+@lru_cache(maxsize=1 << 14)
+def _with_groups(attributes: str) -> str:
+    """The attributes with replica groups as numbers, however they are written."""
+    parts = attributes.split(", ")
+    for at, part in enumerate(parts):
+        name, _, value = part.partition("=")
+        if name == "replica_groups":
+            try:
+                parts[at] = f"{name}={parse_replica_groups(value).groups}".replace(" ", "")
+            except ValueError:
+                continue
+    return ", ".join(parts)
+
+
+def attributes_of(tail: str) -> str:
+    """The attributes that say what an instruction computes, as one text, equal for equal ones."""
+    text = structural_attributes(tail, without=_NOTES)
+    return _with_groups(text) if "replica_groups=" in text else text
+
+
+@dataclass(slots=True)
+class Body:
+    """One computation: its instructions by position, and behind them the parameters that operands
+    without a name imply.
+
+    values: the operands of each; of a get-tuple-element the value that it is. nodes: all that is
+    no get-tuple-element, operands before users. callees: the computations each calls. shapes: the
+    results without layouts. up: the class of each node; `number` the class of the computation.
+    first: the place of position 0 among all bodies of the module.
+    """
+
+    computation: Computation
+    first: int
+    keys: list[Key | None]
+    shapes: list[str]
+    values: list[tuple[Value, ...]]
+    nodes: list[int]
+    root: Value
+    callees: dict[int, tuple[CallSite, ...]]
+    up: list[int] = field(default_factory=list)
+    number: int = -1
+    _users: list[list[tuple[int, int, tuple[int, ...]]]] | None = None
+
+    @property
+    def users(self) -> list[list[tuple[int, int, tuple[int, ...]]]]:
+        """Of each position, (user, which operand of it, path), for nodes that use it."""
+        if self._users is None:
+            users: list[list[tuple[int, int, tuple[int, ...]]]] = [[] for _ in self.keys]
+            for node in self.nodes:
+                for at, (producer, path) in enumerate(self.values[node]):
+                    users[producer].append((node, at, path))
+            self._users = users
+        return self._users
+
+    def key(self, node: int) -> Key:
+        """The key of a node."""
+        key = self.keys[node]
+        assert key is not None
+        return key
+
+    def opcode(self, node: int) -> str:
+        """The opcode as written; an implied one is a parameter."""
+        return self.computation.opcodes[node] if node < self.computation.size else "parameter"
+
+    def parameters(self) -> dict[int, int]:
+        """The parameters by number, those included that are only implied."""
+        implied = [one for one in self.computation.rows.implied if not one.operands]
+        found: dict[int, int] = {}
+        for node in self.nodes:
+            if self.opcode(node) == "parameter":
+                at = node - self.computation.size
+                text = implied[at].argument if at >= 0 else self.computation.rows.arguments[node]
+                number = whole_number(strip_comments(text).strip())
+                if number is not None:
+                    found[number] = node
+        return found
+
+
+class Bodies:
+    """The computations of a module, but for those that only spell an asynchronous operation.
+
+    hosts: of the instructions inside of these, by id, the id of the `async-start`. wrapped: by id
+    of the `async-start`, the computation. of: the bodies of all others, by index.
+    """
+
+    def __init__(self, graph: CallGraph, numbers: Numbers) -> None:
+        self.module: Module = graph.module
+        self.graph = graph
+        self.hosts: dict[int, int] = {}
+        self.numbers = numbers
+        self._known: dict[tuple[str, str, str, str], Key] = {}
+        self._sites: dict[Instruction, list[CallSite]] = {}
+        for site in graph.sites:
+            self._sites.setdefault(site.caller, []).append(site)
+        self._wrapped = dict(self._find_wrapped())
+        self.wrapped = {caller.id: callee for callee, caller in self._wrapped.items()}
+        self.of: dict[int, Body] = {}
+        self.size = 0
+        for computation in self.module.computations:
+            if computation not in self._wrapped:
+                body = self.of[computation.index] = _Reader(self, computation).body()
+                self.size += len(body.keys)
+        self._classify()
+
+    def _find_wrapped(self) -> Iterator[tuple[Computation, Instruction]]:
+        """The computations that hold one operation on their parameters for an `async-start`."""
+        for caller, sites in self._sites.items():
+            if caller.opcode != "async-start" or len(sites) != 1:
+                continue
+            callee = sites[0].callee
+            if len(self.graph.callers(callee)) == 1 and _is_wrapper(callee):
+                yield callee, caller
+                for instr in callee.instructions:
+                    self.hosts[instr.id] = caller.id
+
+    def wrapped_by(self, start: Instruction) -> Instruction | None:
+        """The operation that an `async-start` spells, where it does nothing else."""
+        sites = self._sites.get(start, ())
+        if len(sites) == 1 and sites[0].callee in self._wrapped:
+            return sites[0].callee.root
+        return None
+
+    def sites(self, instr: Instruction) -> tuple[CallSite, ...]:
+        """The calls of an instruction; of an `async-start` those of what it spells."""
+        inner = self.wrapped_by(instr) if instr.opcode == "async-start" else None
+        found = self._sites.get(inner or instr, ())
+        return tuple(sorted(found, key=lambda site: site.kind)) if len(found) > 1 else tuple(found)
+
+    def key(self, operation: str, shape: str, attributes: str, said: str = "") -> Key:
+        """The key of what is told."""
+        told = (operation, shape, attributes, said)
+        found = self._known.get(told)
+        if found is None:
+            found = self._known[told] = Key(self.numbers, *told)
+        return found
+
+    def ids(self) -> list[int]:
+        """The id of the instruction at each place; -1 for what is only implied."""
+        found: list[int] = []
+        for body in self.of.values():
+            first, size = body.computation.first_id, body.computation.size
+            found += range(first, first + size)
+            found += [-1] * (len(body.keys) - size)
+        return found
+
+    def _classify(self) -> None:
+        """Classes of all computations, called ones first. What calls itself is told by its place
+        among those that do."""
+        ordered = [each.index for each in self.graph.order]
+        known = set(ordered)
+        rings = [index for index in self.of if index not in known]
+        for nth, index in enumerate(rings):
+            self.of[index].number = self.numbers.of(("ring", nth))
+        for index in (*reversed(ordered), *rings):
+            body = self.of.get(index)
+            if body is None:
+                continue
+            body.up = ups(self, body)
+            if body.number < 0:
+                body.number = self.numbers.of(("computation", *_results(self.numbers, body)))
+
+    def base(self, body: Body, node: int) -> int:
+        """What a node is by itself, with the classes of what it calls."""
+        sites = body.callees.get(node)
+        strong = body.key(node).strong
+        if sites is None:
+            return strong
+        called = [(site.kind, self.of[site.callee.index].number) for site in self._bodied(sites)]
+        return self.numbers.of(("calls", strong, *called))
+
+    def _bodied(self, sites: Iterable[CallSite]) -> Iterator[CallSite]:
+        return (site for site in sites if site.callee.index in self.of)
+
+
+def _is_wrapper(computation: Computation) -> bool:
+    """Whether a computation is one operation that takes its parameters in order."""
+    if not computation.size or computation.rows.implied:
+        return False
+    root, parameters = computation.root, computation.parameters
+    return root.opcode != "parameter" and (
+        len(parameters) == computation.size - 1 and root.operands == parameters
+    )
+
+
+def ups(bodies: Bodies, body: Body, given: Mapping[Value, int] | None = None) -> list[int]:
+    """The class up of each node. `given`: what some values of parameters are, by number."""
+    up = [-1] * len(body.keys)
+    given = given or {}
+    plain, callees, keys = bodies.numbers.of, body.callees, body.keys
+    for node in body.nodes:
+        key = keys[node]
+        assert key is not None
+        parts = [key.strong if node not in callees else bodies.base(body, node)]
+        if given and body.opcode(node) == "parameter":
+            parts = [given.get((node, ()), parts[0])]
+        for producer, path in body.values[node]:
+            if not path:
+                parts.append(up[producer])
+            elif (told := given.get((producer, path[:1]))) is not None:
+                parts.append(told if len(path) == 1 else plain((told, path[1:])))
+            else:
+                parts.append(plain(("element", up[producer], path)))
+        up[node] = plain(("up", *parts))
+    return up
+
+
+def _results(numbers: Numbers, body: Body) -> list[int]:
+    """The class of the root, and those of what nobody uses: a side effect may be there."""
+    producer, path = body.root
+    if producer < 0:
+        return []
+    used = {node for values in map(body.values.__getitem__, body.nodes) for node, _ in values}
+    unused = sorted(body.up[node] for node in body.nodes if node not in used and node != producer)
+    return [numbers.of((body.up[producer], path)), *unused]
+
+
+def downs(bodies: Bodies, body: Body, ends: Mapping[int, int] | None = None) -> list[int]:
+    """The class down of each node. `ends`: what the operands of the root are, by position, where
+    their positions say nothing."""
+    down = [-1] * len(body.keys)
+    plain, users, root = bodies.numbers.of, body.users, body.root[0]
+    ends = ends or {}
+    for node in reversed(body.nodes):
+        if node == root:
+            parts: list[Hashable] = ["root", body.key(node).loose, body.root[1]]
+        else:
+            parts = ["down", bodies.base(body, node)]
+        uses = [
+            (down[user], ends.get(at, ~at) if user == root and ends else at, path)
+            for user, at, path in users[node]
+        ]
+        down[node] = plain((*parts, *(sorted(uses) if len(uses) > 1 else uses)))
+    return down
+
+
+class _Reader:
+    """Reads one computation into a Body."""
+
+    def __init__(self, bodies: Bodies, computation: Computation) -> None:
+        self.bodies = bodies
+        self.computation = computation
+        self.size = computation.size
+        self.elements: dict[int, Value] = {}  # what get-tuple-elements are; implied ones below 0
+
+    def body(self) -> Body:
+        computation = self.computation
+        implied = [~k for k, one in enumerate(computation.rows.implied) if not one.operands]
+        self.beyond = {index: self.size + k for k, index in enumerate(implied)}
+        keys = [self._key(index, opcode) for index, opcode in enumerate(computation.opcodes)]
+        keys += [self._implied_key(index) for index in implied]
+        shapes = [plain_shape(text) for text in computation.shape_texts]
+        shapes += [plain_shape(computation.shape_of(index)) for index in implied]
+        values = [self._values(index, key) for index, key in enumerate(keys[: self.size])]
+        values += [()] * len(implied)
+        callees = {
+            index: sites
+            for index, opcode in enumerate(computation.opcodes)
+            if "-done" not in opcode and (sites := self._sites(index, opcode))
+        }
+        root = self._value(computation.root_index) if self.size else (-1, ())
+        nodes = [index for index, key in enumerate(keys) if key is not None]
+        return Body(
+            computation,
+            self.bodies.size,
+            keys,
+            shapes,
+            values,
+            _in_order(nodes, values, self.size),
+            root,
+            callees,
+        )
+
+    def _sites(self, index: int, opcode: str) -> tuple[CallSite, ...]:
+        return self.bodies.sites(Instruction(self.computation, index))
+
+    def _key(self, index: int, opcode: str) -> Key | None:
+        if opcode == "get-tuple-element":
+            return None
+        computation = self.computation
+        shape, tail = computation.shape_texts[index], computation.tails[index]
+        if opcode in ("constant", "parameter"):
+            said = _BLANKS.sub("", strip_comments(computation.rows.arguments[index]))
+            return self.bodies.key(opcode, shape, attributes_of(tail), said)
+        if opcode.endswith(("-start", "-update", "-done")):
+            return self._async_key(index, opcode, shape, tail)
+        return self.bodies.key(opcode, shape, attributes_of(tail))
+
+    def _implied_key(self, index: int) -> Key:
+        one = self.computation.rows.implied[~index]
+        return self.bodies.key(one.opcode, one.shape, "", _BLANKS.sub("", one.argument))
+
+    def _async_key(self, index: int, opcode: str, shape: str, tail: str) -> Key:
+        written = sugar(opcode)
+        if opcode in _OWN_STARTS or (written is not None and written[1] == "start"):
+            return self._start_key(opcode[: -len("-start")], shape, tail)
+        if opcode == "async-start":
+            inner = self.bodies.wrapped_by(Instruction(self.computation, index))
+            if inner is not None:
+                return self._start_key(inner.opcode, shape, tail, inner.tail, opcode)
+        elif opcode == "async-done" or opcode in _OWN_DONES or (written and written[1] == "done"):
+            return self.bodies.key("async-done", shape, attributes_of(tail))
+        elif opcode == "async-update" or written is not None:
+            return self.bodies.key("async-update", "", attributes_of(tail))
+        return self.bodies.key(opcode, shape, attributes_of(tail))
+
+    def _start_key(
+        self, operation: str, shape: str, tail: str, inner: str = "", opcode: str = ""
+    ) -> Key:
+        """The key of a start, however it is spelled: by what it runs and what that gives."""
+        given = shape
+        if operation != "all-reduce" or opcode == "async-start":
+            try:
+                given = str(parse_shape(shape).elements[1])
+            except (ValueError, IndexError):
+                given = shape
+        attributes = attributes_of(tail)
+        if inner:
+            both = {*attributes.split(", ")[1:], *attributes_of(inner).split(", ")[1:]}
+            attributes = "".join(f", {one}" for one in sorted(both))
+        return self.bodies.key(f"{operation}-start", given, attributes)
+
+    def _values(self, index: int, key: Key | None) -> tuple[Value, ...]:
+        if key is None:
+            return (self._value(index),)
+        return tuple(map(self._value, self.computation.operand_indices(index)))
+
+    def _value(self, index: int) -> Value:
+        """What an operand is, through any get-tuple-elements."""
+        computation, opcodes = self.computation, self.computation.opcodes
+        if index >= 0 and opcodes[index] != "get-tuple-element":
+            return (index, ())
+        walked: list[int] = []
+        value: Value | None = None
+        while value is None:
+            if index in self.elements:
+                value = self.elements[index]
+            elif index < 0 and index in self.beyond:
+                value = (self.beyond[index], ())
+            elif (index >= 0 and opcodes[index] != "get-tuple-element") or len(walked) > self.size:
+                value = (max(index, 0), ())
+            else:
+                walked.append(index)
+                operands = computation.operand_indices(index)
+                if operands:
+                    index = operands[0]
+                else:
+                    value = (max(index, 0), ())
+        for index in reversed(walked):
+            at = Instruction(computation, index).tuple_index
+            value = self.elements[index] = (value[0], (*value[1], -1 if at is None else at))
+        return value
+
+
+def _in_order(nodes: list[int], values: Sequence[tuple[Value, ...]], size: int) -> list[int]:
+    """The nodes with operands before users; those in circles behind all others."""
+    if all(producer < node or producer >= size for node in nodes for producer, _ in values[node]):
+        return [*(node for node in nodes if node >= size), *(n for n in nodes if n < size)]
+    waiting = {node: len({producer for producer, _ in values[node]}) for node in nodes}
+    users: dict[int, list[int]] = {}
+    for node in nodes:
+        for producer in {producer for producer, _ in values[node]}:
+            users.setdefault(producer, []).append(node)
+            if producer not in waiting:  # a get-tuple-element of nothing
+                waiting[node] -= 1
+    ready = [node for node in nodes if not waiting[node]]
+    for node in ready:  # grows while it is walked
+        for user in users.get(node, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                ready.append(user)
+    placed = set(ready)
+    return [*ready, *(node for node in nodes if node not in placed)]
