@@ -251,10 +251,10 @@ class Congruence:
         parts = [self.numbers[self.numbers.one(operand)] for operand in operands]
         sources = {part.operands for part in parts}
         if len(sources) == 1 and all(part.kind == "slice" for part in parts):
+            ranges = [_RANGE.search(str(part.detail)) for part in parts]
             at = 0
-            for part in parts:
-                found_range = _RANGE.search(str(part.detail))
-                at = int(found_range[2]) if found_range and int(found_range[1]) == at else -1
+            for start, end in sorted((int(r[1]), int(r[2])) if r else (-1, -1) for r in ranges):
+                at = end if start == at else -1
             if at > 0 and _is_joined(Instruction(found.computation, step.index)):
                 return next(iter(sources))[0]
         return self._general(found, step, operands, level)

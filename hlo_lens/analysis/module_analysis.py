@@ -76,6 +76,11 @@ class ModuleAnalysis:
         """The full op_name of each written instruction of a computation, by position."""
         return self._naming.full_op_names(computation)
 
+    def callers_op_name(self, computation: Computation) -> str | None:
+        """The op_names of the calls around a computation, joined; "" where they have none, None
+        where callers differ."""
+        return self._naming.callers_op_name(written_computation(computation))
+
     def phase(self, instr: Instruction) -> Phase:
         """The phase of a training step an instruction belongs to; see `phase`."""
         return self._naming.phase(instr)

@@ -90,6 +90,10 @@ class Naming:
         """
         return self._full(own_op_name(instr), written_computation(instr.computation))
 
+    def callers_op_name(self, computation: Computation) -> str | None:
+        """What stands in front of the op_names in a computation; None where its callers differ."""
+        return self._prefixes[computation.index]
+
     def full_op_names(self, computation: Computation) -> Sequence[str | None]:
         """The full op_name of each written instruction of a computation, by position."""
         return [self._full(own, computation) for own in self.op_names(computation)]

@@ -21,7 +21,7 @@ _IDLE: Final = frozenset(
     )
 )  # fmt: skip
 _IDLE_ENDINGS: Final = ("-start", "-update", "-done")
-_IDLE_TARGETS: Final = frozenset(
+IDLE_TARGETS: Final = frozenset(
     (
         "AllocateBuffer", "AssumeGatherIndicesInBound", "AsyncCollectiveDone",
         "AsyncCollectiveStart", "ConcatBitcast", "GatherScatterIndicesBitpacked", "MoveToDevice",
@@ -130,7 +130,7 @@ class Schedules:
                 any(work.communicates for work in inside),
             )
         if opcode == "custom-call":
-            kernel = Instruction(computation, index).custom_call_target not in _IDLE_TARGETS
+            kernel = Instruction(computation, index).custom_call_target not in IDLE_TARGETS
             return Work(kernel, kernel, False)
         return Work(True, opcode in _HEAVY, False)
 

@@ -1,0 +1,269 @@
+"""What a module computes in the forward, and what it computes again, place by place.
+
+An occurrence is an instruction in one of the places where its computation is called: before
+optimization computations are shared, and one instruction is forward here and labelled there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from hlo_lens.analysis import origin
+from hlo_lens.analysis.collectives import COLLECTIVE_OPCODES
+from hlo_lens.analysis.congruence import Congruence, Context
+from hlo_lens.analysis.names import PHASES, is_absolute, own_op_name, rank_of
+from hlo_lens.facts.context import source_of
+from hlo_lens.hlo import Instruction
+from hlo_lens.hlo.opcodes import sugar
+from hlo_lens_passes._remat_paths import is_compiler_remat, plain_path, scope_of
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis import Loop, ModuleAnalysis
+    from hlo_lens.hlo import Computation
+
+Work = Literal["matmul", "kernel", "collective"]
+Kind = Literal["framework", "compiler", "unlabelled"]
+
+BARRIERS: Final = frozenset(("opt-barrier", "optimization-barrier"))
+# What only holds, moves or hands on values: it computes nothing that could be computed again.
+_PLUMBING: Final = BARRIERS | {
+    "add-dependency", "after-all", "bitcast", "call", "conditional", "constant", "copy", "domain",
+    "fusion", "get-tuple-element", "parameter", "partition-id", "replica-id", "tuple", "while",
+}  # fmt: skip
+_PARTS: Final = ("-start", "-update", "-done")
+_JOINED: Final = frozenset(("call", "conditional", "while"))
+
+_Names = Callable[[int], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A matmul, kernel or collective, as its table has it. flops: of one run. regather_of: for a
+    collective, the earlier one that gathers the same array."""
+
+    work: Work
+    flops: int | None = None
+    regather_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Occurrence:
+    """An instruction where it is called.
+
+    number: of its value, see `congruence`. op_name: with those of the callers. unit: what counts
+    as one of it: a windowed einsum is one matmul, and so are the copies of one in several fusions.
+    times: how often it runs there in one execution of the entry; None: not known.
+    """
+
+    instr: Instruction
+    number: int
+    op_name: str | None
+    operation: Operation | None
+    unit: object
+    times: int | None
+    via: tuple[Instruction, ...]
+    barrier: Instruction | None
+
+    @property
+    def work(self) -> Work | None:
+        return None if self.operation is None else self.operation.work
+
+    @property
+    def fused(self) -> bool:
+        return bool(self.via) and self.via[-1].opcode == "fusion"
+
+    @property
+    def source(self) -> str | None:
+        return source_of(self.instr)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Its op_name without what tells phase and checkpoint."""
+        return plain_path(self.op_name) if self.op_name else ()
+
+    @property
+    def scope(self) -> str | None:
+        return scope_of(self.op_name) if self.op_name else None
+
+
+class Occurrences:
+    """The occurrences of a module, callers first.
+
+    labelled: what carries the label of the framework. renamed: what the compiler made again.
+    forward: an instruction of the forward for each number that the forward computes. of_forward:
+    the matmuls, kernels and collectives of the forward. taken: for each number, one that a named
+    operation of the forward computes from it.
+    """
+
+    def __init__(self, analysis: ModuleAnalysis, operations: Mapping[int, Operation]) -> None:
+        """`operations`: the matmuls, kernels and collectives of the module, by instruction id."""
+        self.analysis = analysis
+        self.operations = operations
+        self.congruence = Congruence(analysis)
+        self.numbers = self.congruence.numbers
+        self.labelled: list[Occurrence] = []
+        self.renamed: list[Occurrence] = []
+        self.forward: dict[int, Instruction] = {}
+        self.of_forward: list[Occurrence] = []
+        self.of_any: list[Occurrence] = []
+        self.taken: dict[int, int] = {}
+        self._made = {loop.instr for loop in analysis.loops if origin(loop).compiler_made}
+        self._barred = any(
+            not BARRIERS.isdisjoint(one.opcodes) for one in analysis.module.computations
+        )
+        self._barriers: dict[tuple[Instruction, ...], list[Instruction | None]] = {}
+        self.any_names = any(
+            name is not None
+            for computation in analysis.module.computations
+            for name in analysis.op_names(computation)
+        )
+        for context in self.congruence.contexts():
+            self._collect(context)
+
+    def loop_of(self, one: Occurrence) -> Loop | None:
+        """The loop of the program that a region belongs to: the innermost backward one around it,
+        not what the compiler made of one operation; in the forward, the innermost loop."""
+        found: Loop | None = None
+        for caller in one.via:
+            if caller.opcode == "while" and caller not in self._made:
+                loop = self.congruence.loops.get(caller)
+                if found is None or self.analysis.phase(caller).phase != "remat":
+                    found = loop
+        return found
+
+    def _collect(self, context: Context) -> None:
+        computation = context.evaluation.computation
+        phases, names = self._named(context)
+        barriers = self._barriers_in(context) if self._barred else None
+        compute = _computing(computation)
+        values = context.evaluation.values
+        for index in compute:
+            value = values[index]
+            number = value if isinstance(value, int) else self.numbers.one(value)
+            if not self._makes(number, computation.opcodes[index]):
+                continue
+            instr = Instruction(computation, index)
+            operation = self.operations.get(instr.id)
+            phase, named = phases[index]
+            if phase == "fwd":
+                self.forward.setdefault(number, instr)
+                if named:
+                    for operand in self.numbers[number].operands:
+                        self.taken.setdefault(operand, number)
+            again = phase == "remat" and named
+            renamed = is_compiler_remat(computation.name_of(index))
+            if not again and not renamed and operation is None:
+                continue
+            one = Occurrence(
+                instr,
+                number,
+                names(index),
+                operation,
+                self._unit(context.via, number),
+                context.times,
+                context.via,
+                None if barriers is None else barriers[index],
+            )
+            if again and not self.numbers.is_integer(number) and not self._is_made(number):
+                self.labelled.append(one)
+            elif renamed and phase != "remat":
+                self.renamed.append(one)
+            if operation is not None:
+                self.of_any.append(one)
+                if phase == "fwd":
+                    self.of_forward.append(one)
+
+    def _makes(self, number: int, opcode: str) -> bool:
+        """Whether an opcode computes a value, and does not hand on that of an operand."""
+        kind = self.numbers[number].kind
+        return kind in (opcode, opcode.removesuffix("-start")) or (
+            opcode == "custom-call" and kind.startswith(opcode)
+        )
+
+    def _is_made(self, number: int) -> bool:
+        """Whether a value is made of constants alone: nobody keeps it, so nobody replays it."""
+        kind, operands = self.numbers[number].kind, self.numbers[number].operands
+        if kind in ("broadcast", "pad"):
+            return all(self._is_made(operand) for operand in operands)
+        return kind in ("constant", "iota", "integer", "series")
+
+    def _unit(self, via: tuple[Instruction, ...], number: int) -> object:
+        return next((caller for caller in reversed(via) if caller in self._made), number)
+
+    def _named(self, context: Context) -> tuple[list[tuple[str | None, bool]], _Names]:
+        """The phase of each instruction, and whether names tell it; its op_name, when asked."""
+        computation, analysis = context.evaluation.computation, self.analysis
+        host = computation.host
+        if host is not None:
+            phase, name = analysis.phase(host), analysis.full_op_name(host)
+            told = phase.phase, phase.phase_from != "dataflow"
+            return [told] * len(computation.opcodes), lambda index: name
+        if analysis.callers_op_name(computation) is not None or computation.is_entry:
+            return (
+                [(one.phase, one.phase_from != "dataflow") for one in analysis.phases(computation)],
+                lambda index: analysis.full_op_name(Instruction(computation, index)),
+            )
+        before = _joined(context.via)
+        full = [_full(before, name) for name in analysis.op_names(computation)]
+        ranks = [rank_of(name or before) if name or before else 0 for name in full]
+        return [(PHASES[rank], True) for rank in ranks], lambda index: full[index]
+
+    # -- barriers ---------------------------------------------------------------------------------
+
+    def _barriers_in(self, context: Context) -> list[Instruction | None]:
+        """The barrier that the operands of each instruction come through, if they do."""
+        computation = context.evaluation.computation
+        given: Instruction | None = None
+        if context.via and context.via[-1].opcode != "while":
+            outside = self._barriers.get(context.via[:-1])
+            caller = context.via[-1]
+            given = outside[caller.index] if outside is not None and caller.index >= 0 else None
+        found: list[Instruction | None] = [given] * len(computation.opcodes)
+        for index, opcode in enumerate(computation.opcodes):
+            if opcode in BARRIERS:
+                found[index] = Instruction(computation, index)
+            elif opcode != "parameter":
+                sources = (_written(computation, one) for one in computation.operand_indices(index))
+                through = (found[one] for one in sources if 0 <= one < index)
+                found[index] = next((one for one in through if one is not None), given)
+        self._barriers[context.via] = found
+        return found
+
+
+def _computing(computation: Computation) -> list[int]:
+    return [
+        index
+        for index, opcode in enumerate(computation.opcodes)
+        if opcode not in _PLUMBING and (not opcode.endswith(_PARTS) or _starts_collective(opcode))
+    ]
+
+
+def _starts_collective(opcode: str) -> bool:
+    """Whether it is the start itself that communicates; sugar has the operation inside."""
+    return opcode in COLLECTIVE_OPCODES and sugar(opcode) is None
+
+
+def _written(computation: Computation, position: int) -> int:
+    while position < 0:
+        operands = computation.operand_indices(position)
+        if not operands:
+            break
+        position = operands[0]
+    return position
+
+
+def _joined(via: tuple[Instruction, ...]) -> str:
+    """The op_names of calls, joined as `ModuleAnalysis.full_op_name` does."""
+    before = ""
+    for caller in via:
+        if caller.opcode in _JOINED or caller.opcode.endswith("-start"):
+            before = _full(before, own_op_name(caller)) or before
+    return before
+
+
+def _full(before: str, name: str | None) -> str | None:
+    if name is None or not before or is_absolute(name):
+        return name
+    return f"{before}/{name}"

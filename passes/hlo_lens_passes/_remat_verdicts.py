@@ -1,0 +1,327 @@
+"""The verdict on each instruction that is labelled, or named, as computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hlo_lens.analysis import Value, last_component, trace
+from hlo_lens.facts.context import source_of
+from hlo_lens.hlo import Instruction
+from hlo_lens_passes._remat_occurrences import Occurrence, Occurrences
+
+VERDICTS: Final = (
+    "replayed", "shared", "sole", "linearization", "fusion-duplicated", "unknown",
+)  # fmt: skip
+BASES: Final = ("value", "name", "source", "use", "opcode")
+
+# What derivatives are made of. A labelled instruction of another opcode computes a primal value.
+_DERIVATIVE: Final = frozenset(
+    (
+        "abs", "add", "and", "clamp", "compare", "convert", "cosine", "divide", "exponential",
+        "is-finite", "log", "maximum", "minimum", "multiply", "negate", "not", "or", "power",
+        "rsqrt", "select", "sign", "sine", "sqrt", "subtract", "broadcast", "transpose", "slice",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`word` for one occurrence. basis: what it rests on, one of `BASES`; None for unknown.
+    twins: the forward instructions that compute the same; the first is the nearest."""
+
+    word: str
+    basis: str | None
+    evidence: str
+    twins: tuple[Instruction, ...] = ()
+
+
+def verdicts(found: Occurrences) -> dict[Occurrence, Verdict]:
+    """The verdict on each labelled occurrence."""
+    return _Judge(found).framework()
+
+
+def compiler_verdicts(found: Occurrences) -> dict[Occurrence, Verdict]:
+    """The verdict on each occurrence that XLA's own rematerialization named."""
+    renamed = {one.instr for one in found.renamed}
+    originals: dict[int, Instruction] = {}
+    for context in found.congruence.contexts():
+        computation = context.evaluation.computation
+        for index, value in enumerate(context.evaluation.values):
+            instr = Instruction(computation, index)
+            if isinstance(value, int) and instr not in renamed:
+                originals.setdefault(value, instr)
+    return {one: _compiler_verdict(one, originals.get(one.number)) for one in found.renamed}
+
+
+def _compiler_verdict(one: Occurrence, original: Instruction | None) -> Verdict:
+    if original is None:
+        return Verdict("unknown", None, f"nothing else computes what {one.instr.name} does")
+    evidence = f"{one.instr.name} computes what {original.name} does"
+    return Verdict("replayed", "value", evidence, (original,))
+
+
+class _Judge:
+    def __init__(self, found: Occurrences) -> None:
+        self.found = found
+        self.numbers = found.numbers
+        self.verdicts: dict[Occurrence, Verdict] = {}
+
+    def framework(self) -> dict[Occurrence, Verdict]:
+        seen: dict[object, Occurrence] = {}
+        open_: list[Occurrence] = []
+        for one in self.found.labelled:
+            verdict = self._again(one, seen) or self._by_value(one) or self._by_use(one)
+            if verdict is None:
+                open_.append(one)
+            else:
+                self.verdicts[one] = verdict
+        _Rest(self.found, self.verdicts, open_).judge()
+        return self.verdicts
+
+    def _again(self, one: Occurrence, seen: dict[object, Occurrence]) -> Verdict | None:
+        """A copy, in another fusion, of a labelled instruction."""
+        key = one.number, one.op_name, tuple(c for c in one.via if c.opcode == "while")
+        first = seen.setdefault(key, one)
+        if first is one or first.instr == one.instr or not one.fused:
+            return None
+        evidence = f"a copy of {first.instr.name}, fused into another consumer"
+        return Verdict("fusion-duplicated", "value", evidence, (first.instr,))
+
+    def _by_value(self, one: Occurrence) -> Verdict | None:
+        twin = self.found.forward.get(one.number)
+        if twin is None:
+            return None
+        if one.operation is None and one.fused and self._same_operands(one, twin):
+            evidence = f"a copy of {twin.name}, of the same operands, in another fusion"
+            return Verdict("fusion-duplicated", "value", evidence, (twin,))
+        where = f" through {one.barrier.name}" if one.barrier is not None else ""
+        evidence = f"{twin.name} of the forward computes the same value{where}"
+        return Verdict("replayed", "value", evidence, (twin,))
+
+    def _same_operands(self, one: Occurrence, twin: Instruction) -> bool:
+        """Whether both take the very same results: then nothing but the fusion separates them."""
+        if one.barrier is not None:
+            return False
+        graph = self.found.analysis.graph
+        pairs = zip(one.instr.operands, twin.operands, strict=False)
+        for a, b in pairs:
+            ours, theirs = trace(graph, Value(a)), trace(graph, Value(b))
+            if ours.instr != theirs.instr and ours.instr.opcode not in ("constant", "broadcast"):
+                return False
+        return True
+
+    def _by_use(self, one: Occurrence) -> Verdict | None:
+        """Nothing of the forward computes it, and something of the forward takes it."""
+        user = self.found.taken.get(one.number)
+        if user is None:
+            return None
+        taker = self.found.forward[user]
+        evidence = f"{taker.name} of the forward takes it, and the forward has no other"
+        return Verdict("shared", "use", evidence, (taker,))
+
+
+class _Rest:
+    """What has no twin by value, in order.
+
+    A matmul, kernel or collective may be written in another form than in the forward: as a windowed
+    einsum, or as an all-gather and a dot; with a sort of another operand before it. One of the
+    forward of the same path and source, that no other replays and that it does not depend on, is
+    its twin. What is computed from it is then compared as if the two were one.
+    """
+
+    def __init__(
+        self,
+        found: Occurrences,
+        known: dict[Occurrence, Verdict],
+        waiting: list[Occurrence],
+    ) -> None:
+        self.found = found
+        self.numbers = found.numbers
+        self.verdicts = known
+        self.waiting = waiting
+        self.replaced: dict[int, int] = {}
+
+    def judge(self) -> None:
+        units = {one: unit for unit in _units(self.waiting) for one in unit}
+        free = self._free()
+        cheap: list[Occurrence] = []
+        for one in self.waiting:
+            if one in self.verdicts:
+                continue
+            verdict = self._as_replaced(one)
+            unit = [one]
+            if verdict is None and one.operation is not None:
+                unit = units[one]
+                verdict = self._regathered(one) or self._by_name(one, free)
+                verdict = verdict or self._without_twin(one)
+            if verdict is None:
+                cheap.append(one)
+                continue
+            for each in unit:
+                self.verdicts[each] = verdict
+        self._primal(cheap)
+
+    def _as_replaced(self, one: Occurrence) -> Verdict | None:
+        """Its twin, where what it takes stands for what the forward takes."""
+        if not self.replaced:
+            return None
+        twin = self.found.forward.get(self._number(one.number))
+        if twin is None:
+            return None
+        evidence = f"{twin.name} of the forward computes the same from what is replayed here"
+        return Verdict("replayed", "value", evidence, (twin,))
+
+    def _number(self, number: int) -> int:
+        """The number a value had if what is replayed in another form were the forward's own."""
+        replaced = self.replaced
+        waiting = [number]
+        while waiting:
+            at = waiting[-1]
+            if at in replaced:
+                waiting.pop()
+                continue
+            node = self.numbers[at]
+            open_ = [operand for operand in node.operands if operand not in replaced]
+            if open_:
+                waiting.extend(open_)
+                continue
+            waiting.pop()
+            operands = tuple(replaced[operand] for operand in node.operands)
+            same = operands == node.operands
+            replaced[at] = at if same else self.numbers.make(node.kind, node.detail, operands)
+        return replaced[number]
+
+    def _by_name(
+        self, one: Occurrence, free: dict[object, list[list[Occurrence]]]
+    ) -> Verdict | None:
+        candidates = free.get(_site(one), []) if one.path else []
+        reached = self._reached(one.number) if candidates else set()
+        for twins in candidates:
+            if reached.isdisjoint(twin.number for twin in twins):
+                candidates.remove(twins)
+                self.replaced[one.number] = twins[0].number
+                return _named(one, twins)
+        return None
+
+    def _free(self) -> dict[object, list[list[Occurrence]]]:
+        """The forward's operations that nothing is known to replay, by path and source."""
+        if not any(one.operation is not None for one in self.waiting):
+            return {}
+        replayed = {twin for verdict in self.verdicts.values() for twin in verdict.twins}
+        free: dict[object, list[list[Occurrence]]] = {}
+        for unit in _units(self.found.of_forward):
+            if replayed.isdisjoint(one.instr for one in unit):
+                free.setdefault(_site(unit[0]), []).append(unit)
+        return free
+
+    def _regathered(self, one: Occurrence) -> Verdict | None:
+        again = one.operation.regather_of if one.operation is not None else None
+        if again is None:
+            return None
+        first = self.found.analysis.module.instruction(again)
+        if self.found.analysis.phase(first).phase != "fwd":
+            return None
+        evidence = f"{first.name} of the forward gathers the same array"
+        return Verdict("replayed", "value", evidence, (first,))
+
+    def _without_twin(self, one: Occurrence) -> Verdict:
+        if not self.found.congruence.complete:
+            return Verdict("unknown", None, "the program is too large to compare values")
+        return Verdict("sole", "use", "the forward has none such, and takes nothing from it")
+
+    def _reached(self, number: int) -> set[int]:
+        """What a value is computed from."""
+        reached = {number}
+        waiting = [number]
+        while waiting:
+            for operand in self.numbers[waiting.pop()].operands:
+                if operand not in reached:
+                    reached.add(operand)
+                    waiting.append(operand)
+        return reached
+
+    def _primal(self, waiting: list[Occurrence]) -> None:
+        """Cheap instructions without a twin compute primal values that the forward never needed,
+        or the factors of a derivative."""
+        primal: dict[int, str] = {}
+        for one, verdict in self.verdicts.items():
+            if verdict.word in ("sole", "shared"):
+                primal.setdefault(one.number, one.instr.name)
+        sites = self._forward_sites()
+        users: dict[int, list[int]] = {}
+        for one in self.found.labelled:
+            for operand in self.numbers[one.number].operands:
+                users.setdefault(operand, []).append(one.number)
+        for one in reversed(waiting):  # users stand behind what they take
+            of = next((user for user in users.get(one.number, ()) if user in primal), None)
+            if of is not None:
+                primal[one.number] = primal[of]
+        for one in waiting:
+            self.verdicts[one] = self._cheap(one, primal, sites)
+
+    def _cheap(self, one: Occurrence, primal: dict[int, str], sites: set[object]) -> Verdict:
+        if one.number in primal:
+            evidence = f"{primal[one.number]} is computed from it, and the forward has neither"
+            return Verdict("sole", "use", evidence)
+        if _primitive(one) in sites:
+            evidence = "the forward computes the like from that line elsewhere, and not this one"
+            return Verdict("sole", "source", evidence)
+        if one.instr.opcode not in _DERIVATIVE:
+            evidence = f"no derivative makes a {one.instr.opcode}, and the forward has none such"
+            return Verdict("sole", "opcode", evidence)
+        evidence = "the forward has none such, and nothing but the backward takes it"
+        return Verdict("linearization", "use", evidence)
+
+    def _forward_sites(self) -> set[object]:
+        """(source, opcode, last part of the op_name) of what the forward computes for itself."""
+        sites: set[object] = set()
+        names = self.found.analysis.full_op_name
+        for number, instr in self.found.forward.items():
+            if number in self.found.taken:
+                name = names(instr)
+                if name is not None:
+                    sites.add(_site_of(instr, name))
+        return sites
+
+
+def _units(occurrences: Iterable[Occurrence]) -> list[list[Occurrence]]:
+    units: dict[object, list[Occurrence]] = {}
+    for one in occurrences:
+        units.setdefault((one.work, one.unit), []).append(one)
+    return list(units.values())
+
+
+def _site(one: Occurrence) -> object:
+    return one.work, one.path, one.source
+
+
+def _primitive(one: Occurrence) -> object:
+    return _site_of(one.instr, one.op_name) if one.op_name else None
+
+
+def _site_of(instr: Instruction, op_name: str) -> object:
+    source = source_of(instr)
+    return None if source is None else (source, instr.opcode, last_component(op_name))
+
+
+def _named(one: Occurrence, twins: Sequence[Occurrence]) -> Verdict:
+    evidence = f"{twins[0].instr.name} of the forward has its path and source, in another form"
+    return Verdict("replayed", "name", evidence, tuple(twin.instr for twin in twins))
+
+
+def unlabelled(found: Occurrences) -> Iterator[tuple[Occurrence, Verdict]]:
+    """Matmuls, kernels and collectives that compute what an earlier one does, where the text has
+    no names: behind a barrier, or in a loop that takes what another has stacked."""
+    first: dict[int, Occurrence] = {}
+    for one in found.of_any:
+        earlier = first.setdefault(one.number, one)
+        if earlier is one or earlier.instr == one.instr:
+            continue
+        loops = [tuple(c for c in each.via if c.opcode == "while") for each in (earlier, one)]
+        if one.barrier is None and loops[0] == loops[1]:
+            continue
+        how = f"behind {one.barrier.name}" if one.barrier else f"in {one.via[-1].name}"
+        evidence = f"{earlier.instr.name} computes the same value, and this one stands {how}"
+        yield one, Verdict("replayed", "value", evidence, (earlier.instr,))

@@ -1,0 +1,633 @@
+"""The remat and remat_ops tables: what checkpoints compute again, and what only says it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.analysis.schedule import IDLE_TARGETS
+from hlo_lens.facts import (
+    COMMON,
+    Cell,
+    Column,
+    Finding,
+    Measure,
+    Member,
+    PassResult,
+    Rule,
+    Summary,
+    Table,
+    common,
+)
+from hlo_lens.hlo import Instruction
+from hlo_lens.program import AFTER, BEFORE
+from hlo_lens_passes._remat_occurrences import Occurrence, Occurrences, Operation, Work
+from hlo_lens_passes._remat_paths import depth_of, plain_path
+from hlo_lens_passes._remat_verdicts import (
+    BASES,
+    VERDICTS,
+    Verdict,
+    compiler_verdicts,
+    unlabelled,
+    verdicts,
+)
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis import Loop
+    from hlo_lens.facts import Facts
+    from hlo_lens.program import Program
+
+KINDS: Final = ("framework", "compiler", "unlabelled")
+_KIND = Column(
+    "kind",
+    "enum",
+    "identity",
+    "framework: labelled `rematted_computation`; compiler: XLA's own rematerialization named it"
+    " `.remat`; unlabelled: told by structure alone, in a text without op_names",
+    values=KINDS,
+)
+
+REGIONS = Table(
+    "remat",
+    "a checkpointed region in the backward: what has one label, in one loop, behind one barrier",
+    (
+        *COMMON,
+        _KIND,
+        Column("scope", "text", "identity", "op_name in front of the label; NULL without labels"),
+        Column("depth", "int", "structural", "checkpoints inside each other there, from 1"),
+        Column(
+            "barrier",
+            "ref",
+            "volatile",
+            "the opt-barrier in front of it; NULL for none, as in every optimized TPU text",
+        ),
+        Column(
+            "verdict",
+            "enum",
+            "structural",
+            "recomputed: a matmul, kernel or collective is replayed; undone: one was before"
+            " optimization, and is no more; else the cheapest that holds of what it has: shared,"
+            " sole, linearization, fusion-duplicated, replayed (cheap operations alone), unknown",
+            values=("recomputed", "undone", *VERDICTS),
+        ),
+        Column("operations", "int", "measure", "labelled instructions that compute something"),
+        Column("matmuls", "int", "measure", "matmuls replayed; a windowed einsum is one"),
+        Column("kernels", "int", "measure", "custom calls of kernels replayed"),
+        Column("collectives", "int", "measure", "collectives replayed"),
+        Column(
+            "flops",
+            "flops",
+            "measure",
+            "of the replayed matmuls, in one execution of the entry; NULL: a count is not known",
+        ),
+        Column(
+            "forward_flops",
+            "flops",
+            "measure",
+            "of all matmuls of the forward under its scope, in one execution of the entry",
+        ),
+        Column(
+            "recompute_factor",
+            "float",
+            "measure",
+            "flops ÷ forward_flops; regions of one scope add up",
+        ),
+        Column(
+            "saved_bytes",
+            "bytes",
+            "measure",
+            "forward values that its backward loop, or what is behind its barrier, reads; NULL"
+            " where it has neither",
+        ),
+        Column(
+            "undone",
+            "int",
+            "measure",
+            "matmuls, kernels and collectives of its scope that were replayed before optimization"
+            " and are not after it; NULL: one stage",
+        ),
+        Column("evidence", "text", "volatile", "why it has this verdict, as a sentence"),
+    ),
+    summary=Summary(
+        "remat regions",
+        order=16,
+        about="FLOP is what one step replays, factor its share of the forward",
+        by=(
+            Cell("kind"),
+            Cell("verdict"),
+            Cell("scope"),
+            Cell("depth", blank=(1,)),
+        ),
+        measures=(
+            Measure("regions", "rows"),
+            Measure("matmuls", "once", "matmuls"),
+            Measure("kernels", "once", "kernels"),
+            Measure("collectives", "once", "collectives"),
+            Measure("FLOP", "once", "flops"),
+            Measure("saved", "once", "saved_bytes"),
+        ),
+    ),
+)
+
+OPERATIONS = Table(
+    "remat_ops",
+    "an instruction that a checkpoint, or the compiler, makes again, under one verdict",
+    (
+        *COMMON,
+        _KIND,
+        Column("region", "int", "volatile", "id of its row in remat"),
+        Column("opcode", "text", "structural", "what it does"),
+        Column(
+            "verdict",
+            "enum",
+            "identity",
+            "replayed: the forward computes the same; shared: the forward takes it, and has no"
+            " other; sole: the forward never needed it, so nothing is done twice; linearization: a"
+            " factor of a derivative; fusion-duplicated: a copy in a fusion of what is computed"
+            " anyway; unknown",
+            values=VERDICTS,
+        ),
+        Column(
+            "work",
+            "enum",
+            "structural",
+            "matmul, kernel or collective; NULL for what is cheap",
+            values=("matmul", "kernel", "collective"),
+        ),
+        Column("twin", "ref", "volatile", "the forward instruction it repeats, or that takes it"),
+        Column("twin_name", "text", "volatile", "name of that"),
+        Column("flops", "flops", "measure", "of one run"),
+        Column(
+            "times",
+            "int",
+            "measure",
+            "runs under this label in one execution of the entry",
+            unit="times",
+        ),
+        Column(
+            "basis",
+            "enum",
+            "structural",
+            "what the verdict rests on. value: both compute the same from the same; name: path and"
+            " source are the same, the form is another; source: the forward does the like from that"
+            " line; use: who takes it; opcode: what derivatives are not made of",
+            values=BASES,
+        ),
+        Column("evidence", "text", "volatile", "why, as a sentence"),
+    ),
+)
+
+RULES: Final = (
+    Rule(
+        "remat-without-names",
+        "note",
+        "The text has no op_names, so no label says what a checkpoint computes again.",
+        "`lowered.as_text()` prints none unless it is asked for debug information. What stands"
+        " behind a barrier, or in a loop that reads what another has stacked, and computes what an"
+        " earlier instruction does, is in the table remat all the same, as `unlabelled`. That there"
+        " is nothing proves nothing.",
+    ),
+    Rule(
+        "remat-undone",
+        "warning",
+        "The compiler has undone a checkpoint.",
+        "Before optimization a matmul, kernel or collective of the region is computed again behind"
+        " its barrier; after optimization nothing of it is. Common subexpression elimination merges"
+        " the two once the barriers are gone, as XLA for the CPU does with unrolled layers: the"
+        " values stay in memory as if there were no checkpoint. Needs both stages.",
+    ),
+    Rule(
+        "residual-saved-twice",
+        "warning",
+        "A forward loop stacks the same value twice for the backward.",
+        "Two stacked residuals of a loop hold the same value, but for its dtype or shape, in each"
+        " iteration. A policy that saves a named value and the product it names does that, and so"
+        " do two policies put together. The bytes of one of them are for nothing.",
+    ),
+)
+
+
+@dataclass(slots=True)
+class _Region:
+    """A row in the making."""
+
+    kind: str
+    scope: str | None
+    loop: Loop | None
+    barrier: Instruction | None
+    ops: list[tuple[Occurrence, Verdict]] = field(default_factory=list)
+
+    def replayed(self, work: Work | None = None) -> list[Occurrence]:
+        """What is replayed and no cheap operation, or only that of one kind of work."""
+        return [
+            one
+            for one, verdict in self.ops
+            if verdict.word == "replayed" and one.work is not None and work in (None, one.work)
+        ]
+
+    def count(self, work: Work) -> int:
+        return len({one.unit for one in self.replayed(work)})
+
+    @property
+    def instr(self) -> Instruction:
+        """What stands for it: its barrier, else what it replays, in its own loop if possible."""
+        if self.barrier is not None:
+            return self.barrier
+        body = None if self.loop is None else self.loop.body
+        ranked = sorted(
+            (one for one, _ in self.ops),
+            key=lambda one: (
+                body not in (one.instr.computation, *(c.computation for c in one.via[-1:])),
+                one.work is None,
+            ),
+        )
+        return ranked[0].instr
+
+    @property
+    def verdict(self) -> str:
+        if self.replayed():
+            return "recomputed"
+        words = {verdict.word for _, verdict in self.ops}
+        return next(word for word in _CHEAPEST_FIRST if word in words)
+
+
+_WORK: Final[tuple[Work, ...]] = ("matmul", "kernel", "collective")
+_CHEAPEST_FIRST: Final = (
+    "shared", "sole", "linearization", "fusion-duplicated", "replayed", "unknown",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RematPass:
+    """Regions of a module in text order, framework before compiler; operations by region.
+
+    Members of remat: `barrier`, `loop`, `replayed`, `twin` (of those), `operation` (the others).
+    Members of remat_ops: `operation`, `twin`.
+    """
+
+    name: str = "remat"
+    tables: tuple[Table, ...] = (REGIONS, OPERATIONS)
+    requires: tuple[str, ...] = ("collectives", "custom_calls", "matmuls", "residuals")
+    rules: tuple[Rule, ...] = RULES
+
+    def run(self, program: Program, facts: Facts) -> PassResult:
+        work = _Work(facts)
+        found: list[tuple[int, Occurrences, list[_Region]]] = []
+        findings: list[Finding] = []
+        for position, module in enumerate(program.modules):
+            occurrences = Occurrences(program.analysis(module), work.operations(position))
+            found.append((position, occurrences, _regions(occurrences)))
+            if not occurrences.any_names and occurrences.of_any:
+                findings.append(_without_names(position, found[-1][2]))
+            findings.extend(_saved_twice(position, occurrences, facts))
+        writer = _Writer(program, facts, _undone(program, found))
+        for position, occurrences, regions in found:
+            for region in regions:
+                writer.add(position, occurrences, region)
+        findings.extend(writer.findings)
+        rows = {"remat": writer.regions, "remat_ops": writer.operations}
+        return PassResult(rows, writer.members, findings)
+
+
+class _Work:
+    """The matmuls, kernels and collectives of the modules, by instruction id."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.matmuls = _by_module(facts, "matmuls")
+        self.calls = _by_module(facts, "custom_calls")
+        self.collectives = _by_module(facts, "collectives")
+
+    def operations(self, position: int) -> dict[int, Operation]:
+        found: dict[int, Operation] = {}
+        gathers = {row["id"]: row for row in self.collectives.get(position, ())}
+        for member in self.facts.members("collectives"):
+            row = gathers.get(member.row) if member.module == position else None
+            if row is not None and member.role in ("operation", "permute", "start"):
+                again = row["regather_of"]
+                assert again is None or isinstance(again, int)
+                found[member.instr] = Operation("collective", None, again)
+        for row in self.calls.get(position, ()):
+            if row["target"] not in IDLE_TARGETS:
+                found.setdefault(_int(row["instr"]), Operation("kernel"))
+        for row in self.matmuls.get(position, ()):
+            flops = row["flops"]
+            count = int(flops) if isinstance(flops, int | float) else None
+            found[_int(row["instr"])] = Operation("matmul", count)
+        return found
+
+
+def _by_module(facts: Facts, table: str) -> dict[int, list[dict[str, object]]]:
+    rows: dict[int, list[dict[str, object]]] = {}
+    for row in facts.records(table):
+        rows.setdefault(_int(row["module"]), []).append(row)
+    return rows
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+# -- regions --------------------------------------------------------------------------------------
+
+
+def _regions(found: Occurrences) -> list[_Region]:
+    regions: dict[object, _Region] = {}
+    judged = verdicts(found)
+    barriers: dict[object, list[Instruction]] = {}
+    for one in judged:
+        known = barriers.setdefault((one.scope, found.loop_of(one)), [])
+        if one.barrier is not None and one.barrier not in known:
+            known.append(one.barrier)
+    for one, verdict in judged.items():
+        loop = found.loop_of(one)
+        # What takes nothing from the barrier, such as a broadcast, goes with what does.
+        first = barriers[one.scope, loop][:1]
+        barrier = one.barrier or (first[0] if first else None)
+        _put(regions, _Region("framework", one.scope, loop, barrier), one, verdict)
+    for one, verdict in compiler_verdicts(found).items():
+        _put(regions, _Region("compiler", None, found.loop_of(one), None), one, verdict)
+    if not found.any_names:
+        for one, verdict in unlabelled(found):
+            region = _Region("unlabelled", None, found.loop_of(one), one.barrier)
+            _put(regions, region, one, verdict)
+    return list(regions.values())
+
+
+def _put(
+    regions: dict[object, _Region], region: _Region, one: Occurrence, verdict: Verdict
+) -> None:
+    loop = None if region.loop is None else region.loop.instr
+    key = region.kind, region.scope, loop, region.barrier
+    regions.setdefault(key, region).ops.append((one, verdict))
+
+
+_Scope = tuple[str, ...]
+
+
+def _undone(
+    program: Program, found: Sequence[tuple[int, Occurrences, list[_Region]]]
+) -> dict[int, dict[_Scope, int]]:
+    """For the modules before and after optimization, each scope in which something was replayed
+    before: how much of that is not after."""
+    stages = {program.stages[position]: (position, regions) for position, _, regions in found}
+    if BEFORE not in stages or AFTER not in stages:
+        return {}
+    counts: list[dict[_Scope, int]] = []
+    for stage in (BEFORE, AFTER):
+        replayed: dict[_Scope, int] = {}
+        for region in stages[stage][1]:
+            if region.kind == "framework":
+                scope = _scope(region)
+                replayed[scope] = replayed.get(scope, 0) + sum(map(region.count, _WORK))
+        counts.append(replayed)
+    before, after = counts
+    undone = {scope: max(0, count - after.get(scope, 0)) for scope, count in before.items()}
+    return {stages[stage][0]: undone for stage in (BEFORE, AFTER)}
+
+
+def _scope(region: _Region) -> _Scope:
+    return plain_path(region.scope) if region.scope else ()
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+class _Writer:
+    def __init__(
+        self, program: Program, facts: Facts, undone: dict[int, dict[_Scope, int]]
+    ) -> None:
+        self.program = program
+        self.facts = facts
+        self.undone = undone
+        self.residuals = _by_module(facts, "residuals")
+        self.behind: dict[tuple[int, int], set[int]] = {}
+        for member in facts.members("residuals"):
+            if member.role == "barrier":
+                self.behind.setdefault((member.module, member.instr), set()).add(member.row)
+        self.regions: list[dict[str, object]] = []
+        self.operations: list[dict[str, object]] = []
+        self.members: list[Member] = []
+        self.findings: list[Finding] = []
+
+    def add(self, position: int, found: Occurrences, region: _Region) -> None:
+        number = len(self.regions)
+        verdict, undone = region.verdict, self.undone.get(position, {}).get(_scope(region))
+        evidence = _evidence(region)
+        after = self.program.stages[position] == AFTER
+        if undone and after:
+            if verdict != "recomputed":
+                verdict = "undone"
+                evidence = f"before optimization it was recomputed; now: {evidence}"
+            self.findings.append(_undone_finding(position, number, region, undone))
+        flops = _flops(region.replayed("matmul"))
+        forward = _forward_flops(found, region)
+        self.regions.append(
+            common(self.program, position, _written(region.instr))
+            | {
+                "kind": region.kind,
+                "scope": region.scope,
+                "depth": None if region.scope is None else depth_of(region.scope),
+                "barrier": None if region.barrier is None else region.barrier.id,
+                "verdict": verdict,
+                "operations": len({one.instr for one, _ in region.ops}),
+                "matmuls": region.count("matmul"),
+                "kernels": region.count("kernel"),
+                "collectives": region.count("collective"),
+                "flops": flops,
+                "forward_flops": forward,
+                "recompute_factor": flops / forward if forward and flops is not None else None,
+                "saved_bytes": self._saved(position, region),
+                "undone": undone,
+                "evidence": evidence,
+            }
+        )
+        self._add_members(position, number, region)
+        for one, verdict_on, times in _once(region.ops):
+            self._add_operation(position, number, region.kind, one, verdict_on, times)
+
+    def _saved(self, position: int, region: _Region) -> int | None:
+        rows = self.residuals.get(position, [])
+        if region.barrier is not None:
+            behind = self.behind.get((position, region.barrier.id), set())
+            kept = [row for row in rows if row["id"] in behind]
+        elif region.loop is not None:
+            loop = region.loop.instr.id
+            kept = [
+                row
+                for row in rows
+                if row["backward_loop"] == loop and row["kind"] in ("stacked", "copy_of_input")
+            ]
+        else:
+            return None
+        sizes = [row["bytes"] for row in kept]
+        return None if None in sizes else sum(map(_int, sizes))
+
+    def _add_members(self, position: int, number: int, region: _Region) -> None:
+        roles: dict[tuple[str, int], None] = {}
+        if region.barrier is not None:
+            roles["barrier", region.barrier.id] = None
+        if region.loop is not None:
+            roles["loop", region.loop.instr.id] = None
+        for one, verdict in region.ops:
+            replayed = verdict.word == "replayed"
+            roles["replayed" if replayed else "operation", _written(one.instr).id] = None
+            for twin in verdict.twins if replayed else ():
+                roles["twin", _written(twin).id] = None
+        self.members += (Member("remat", number, role, position, instr) for role, instr in roles)
+
+    def _add_operation(
+        self,
+        position: int,
+        region: int,
+        kind: str,
+        one: Occurrence,
+        verdict: Verdict,
+        times: int | None,
+    ) -> None:
+        number = len(self.operations)
+        instr = _written(one.instr)
+        twin = _written(verdict.twins[0]) if verdict.twins else None
+        self.operations.append(
+            common(self.program, position, instr)
+            | {
+                "name": one.instr.name,
+                "kind": kind,
+                "region": region,
+                "opcode": one.instr.opcode,
+                "verdict": verdict.word,
+                "work": one.work,
+                "twin": None if twin is None else twin.id,
+                "twin_name": None if twin is None else verdict.twins[0].name,
+                "flops": None if one.operation is None else one.operation.flops,
+                "times": times,
+                "basis": verdict.basis,
+                "evidence": verdict.evidence,
+            }
+        )
+        self.members.append(Member("remat_ops", number, "operation", position, instr.id))
+        self.members += (
+            Member("remat_ops", number, "twin", position, twin)
+            for twin in dict.fromkeys(_written(twin).id for twin in verdict.twins)
+        )
+
+
+def _once(
+    ops: Iterable[tuple[Occurrence, Verdict]],
+) -> Iterator[tuple[Occurrence, Verdict, int | None]]:
+    """The occurrences of one instruction under one verdict as one, with all their runs."""
+    merged: dict[object, list[tuple[Occurrence, Verdict]]] = {}
+    for one, verdict in ops:
+        merged.setdefault((one.instr, verdict.word), []).append((one, verdict))
+    for same in merged.values():
+        times = [one.times for one, _ in same]
+        yield (*same[0], None if None in times else sum(filter(None, times)))
+
+
+def _flops(matmuls: Iterable[Occurrence]) -> int | None:
+    """Of all their runs, in one execution of the entry; None where something is not known."""
+    total = 0
+    for one in matmuls:
+        flops = None if one.operation is None else one.operation.flops
+        if flops is None or one.times is None:
+            return None
+        total += flops * one.times
+    return total
+
+
+def _forward_flops(found: Occurrences, region: _Region) -> int | None:
+    """Of the forward's matmuls under the scope of a region."""
+    if region.kind != "framework":
+        return None
+    scope = _scope(region)
+    return _flops(
+        one for one in found.of_forward if one.work == "matmul" and one.path[: len(scope)] == scope
+    )
+
+
+def _evidence(region: _Region) -> str:
+    counts: dict[str, int] = {}
+    for _, verdict in region.ops:
+        counts[verdict.word] = counts.get(verdict.word, 0) + 1
+    words = ", ".join(f"{count} {word}" for word, count in counts.items())
+    first = next(
+        (v.evidence for one, v in region.ops if v.word == "replayed" and one.work is not None),
+        region.ops[0][1].evidence,
+    )
+    return f"{words}: {first}"
+
+
+def _written(instr: Instruction) -> Instruction:
+    """The instruction of the text that an implied one belongs to."""
+    while instr.computation.host is not None:
+        instr = instr.computation.host
+    return instr
+
+
+# -- findings -------------------------------------------------------------------------------------
+
+
+def _without_names(position: int, regions: Sequence[_Region]) -> Finding:
+    count = sum(len(region.ops) for region in regions)
+    told = f"{count} instructions compute again what an earlier one does" if count else "no replay"
+    return Finding(
+        RULES[0].id,
+        RULES[0].level,
+        f"no op_names, so labels cannot tell what is rematerialized; by structure: {told}",
+        module=position,
+        help='print the text with debug information: lowered.as_text("hlo", debug_info=True)',
+    )
+
+
+def _undone_finding(position: int, row: int, region: _Region, undone: int) -> Finding:
+    return Finding(
+        RULES[1].id,
+        RULES[1].level,
+        f"the checkpoint at {region.scope} is undone for {undone} of"
+        f" {undone + sum(map(region.count, _WORK))} operations: replayed before optimization,"
+        " computed once after it",
+        module=position,
+        instr=_written(region.instr).id,
+        evidence=(("remat", row),),
+        help="scan over the layers, or keep prevent_cse=True and a back end that honours barriers",
+    )
+
+
+def _saved_twice(position: int, found: Occurrences, facts: Facts) -> Iterator[Finding]:
+    """Stacked residuals of one loop that hold the same value."""
+    stacks: dict[tuple[int, int], int] = {}
+    for context in found.congruence.contexts():
+        computation = context.evaluation.computation
+        for index in context.evaluation.inner:
+            value = context.evaluation.values[index]
+            if computation.opcode_of(index) != "while" or isinstance(value, int):
+                continue
+            for element, number in enumerate(value):
+                known = found.numbers[number] if isinstance(number, int) else None
+                if known is not None and known.kind == "stack":
+                    loop = Instruction(computation, index).id
+                    stacks[loop, element] = known.operands[1]
+    first: dict[tuple[object, int], dict[str, object]] = {}
+    for row in facts.records("residuals"):
+        if row["module"] != position or row["kind"] != "stacked":
+            continue
+        written = stacks.get((_int(row["forward_loop"]), _int(row["tuple_index"])))
+        if written is None:
+            continue
+        other = first.setdefault((row["forward_loop"], written), row)
+        if other is not row:
+            yield Finding(
+                RULES[2].id,
+                RULES[2].level,
+                f"{row['name']} stacks the value that {other['name']} stacks too:"
+                f" {row['shape']} and {other['shape']}",
+                module=position,
+                instr=_int(row["instr"]),
+                evidence=(("residuals", _int(other["id"])), ("residuals", _int(row["id"]))),
+                help="save it under one name, or by one policy",
+            )
+
+
+PASS = RematPass()
