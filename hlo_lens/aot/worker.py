@@ -168,13 +168,21 @@ class _Compile:
     def _residuals(
         self, traced: Any, function: Callable[..., Any], arguments: Sequence[Any]
     ) -> dict[str, Any]:
+        """What jaxprs tell. They are jax's own affair: those of a new one may read otherwise."""
+        from hlo_lens.aot.checkpoints import checkpoints
         from hlo_lens.aot.residuals import saved_residuals
 
+        told: dict[str, Any]
         try:
             told = saved_residuals(traced.jaxpr, function, arguments)
-        except Exception as problem:  # jaxprs are jax's own affair; a new one may read otherwise
-            return {"known": False, "how": _sentence(problem), "residuals": []}
-        for each in told["residuals"]:
+        except Exception as problem:
+            told = {"known": False, "how": _sentence(problem), "residuals": []}
+        try:
+            told |= checkpoints(traced.jaxpr)
+        except Exception as problem:
+            told |= {"checkpoints_known": False, "checkpoints_how": _sentence(problem)}
+            told |= {"checkpoint_names": [], "checkpoints": []}
+        for each in (*told["residuals"], *told["checkpoints"]):
             if each["source"]:
                 path, _, line = each["source"].rpartition(":")
                 each["source"] = f"{self.roots.path(path)}:{line}"

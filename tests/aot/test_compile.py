@@ -64,6 +64,9 @@ def test_a_folder_that_is_a_program(cli: Cli, tmp_path: Path) -> None:
     (hidden,) = (r for r in read(out, "saved_residuals")["residuals"] if r["checkpoint_name"])
     assert (hidden["checkpoint_name"], hidden["stacked"]) == ("hidden", 3)
     assert hidden["source"].startswith("tests/aot/models.py:")
+    (region,) = read(out, "saved_residuals")["checkpoints"]
+    assert (region["count"], region["names"], region["saves"]) == (3, {"hidden": "saved"}, True)
+    assert region["source"].startswith("tests/aot/models.py:")
     everything = "".join(path.read_text() for path in out.iterdir())
     assert str(Path.cwd()) not in everything
     assert sys.prefix not in everything
