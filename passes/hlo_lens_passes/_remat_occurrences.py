@@ -21,6 +21,7 @@ from hlo_lens_passes._remat_paths import is_compiler_remat, plain_path, scope_of
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import Loop, ModuleAnalysis
+    from hlo_lens.analysis.values import Tree
     from hlo_lens.hlo import Computation
 
 Work = Literal["matmul", "kernel", "collective"]
@@ -54,7 +55,8 @@ class Occurrence:
 
     number: of its value, see `congruence`. op_name: with those of the callers. unit: what counts
     as one of it: a windowed einsum is one matmul, and so are the copies of one in several fusions.
-    times: how often it runs there in one execution of the entry; None: not known.
+    times: how often it runs there in one execution of the entry; None: not known. in_forward:
+    whether it stands in a loop of the forward.
     """
 
     instr: Instruction
@@ -65,6 +67,7 @@ class Occurrence:
     times: int | None
     via: tuple[Instruction, ...]
     barrier: Instruction | None
+    in_forward: bool
 
     @property
     def work(self) -> Work | None:
@@ -92,7 +95,8 @@ class Occurrences:
     """The occurrences of a module, callers first.
 
     labelled: what carries the label of the framework. renamed: what the compiler made again.
-    forward: an instruction of the forward for each number that the forward computes. of_forward:
+    forward: an instruction for each number that the forward computes, or what belongs to no phase;
+    what stands in a forward loop is of the forward, whatever its label says. of_forward:
     the matmuls, kernels and collectives of the forward. taken: for each number, one that a named
     operation of the forward computes from it.
     """
@@ -119,6 +123,8 @@ class Occurrences:
             for computation in analysis.module.computations
             for name in analysis.op_names(computation)
         )
+        # What each loop gives that the compiler made of one operation.
+        self.results: dict[Instruction, Tree] = {}
         for context in self.congruence.contexts():
             self._collect(context)
 
@@ -139,6 +145,10 @@ class Occurrences:
         barriers = self._barriers_in(context) if self._barred else None
         compute = _computing(computation)
         values = context.evaluation.values
+        place = self._place(context.via)
+        for instr in self._made:
+            if instr.computation is computation:
+                self.results[instr] = values[instr.index]
         for index in compute:
             value = values[index]
             number = value if isinstance(value, int) else self.numbers.one(value)
@@ -147,9 +157,9 @@ class Occurrences:
             instr = Instruction(computation, index)
             operation = self.operations.get(instr.id)
             phase, named = phases[index]
-            if phase == "fwd":
+            if place == "fwd" or (place is None and phase not in ("bwd", "remat")):
                 self.forward.setdefault(number, instr)
-                if named:
+                if named and phase == "fwd":
                     for operand in self.numbers[number].operands:
                         self.taken.setdefault(operand, number)
             again = phase == "remat" and named
@@ -165,6 +175,7 @@ class Occurrences:
                 context.times,
                 context.via,
                 None if barriers is None else barriers[index],
+                place == "fwd",
             )
             if again and not self.numbers.is_integer(number) and not self._is_made(number):
                 self.labelled.append(one)
@@ -174,6 +185,15 @@ class Occurrences:
                 self.of_any.append(one)
                 if phase == "fwd":
                     self.of_forward.append(one)
+
+    def _place(self, via: tuple[Instruction, ...]) -> str | None:
+        """The phase of the loops around a place: fwd, bwd, or None outside of such."""
+        for caller in reversed(via):
+            if caller.opcode == "while":
+                phase = self.analysis.phase(caller).phase
+                if phase in ("bwd", "fwd", "remat"):
+                    return "fwd" if phase == "fwd" else "bwd"
+        return None
 
     def _makes(self, number: int, opcode: str) -> bool:
         """Whether an opcode computes a value, and does not hand on that of an operand."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from hlo_lens.analysis import Value, last_component, trace
+from hlo_lens.analysis.degenerate import dimensions_text
 from hlo_lens.facts.context import source_of
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._remat_occurrences import Occurrence, Occurrences
@@ -14,7 +17,7 @@ from hlo_lens_passes._remat_occurrences import Occurrence, Occurrences
 VERDICTS: Final = (
     "replayed", "shared", "sole", "linearization", "fusion-duplicated", "unknown",
 )  # fmt: skip
-BASES: Final = ("value", "name", "source", "use", "opcode")
+BASES: Final = ("value", "name", "source", "use", "place", "opcode")
 
 # What derivatives are made of. A labelled instruction of another opcode computes a primal value.
 _DERIVATIVE: Final = frozenset(
@@ -72,13 +75,23 @@ class _Judge:
         seen: dict[object, Occurrence] = {}
         open_: list[Occurrence] = []
         for one in self.found.labelled:
-            verdict = self._again(one, seen) or self._by_value(one) or self._by_use(one)
+            verdict = (
+                self._by_place(one)
+                or self._again(one, seen)
+                or self._by_value(one)
+                or self._by_use(one)
+            )
             if verdict is None:
                 open_.append(one)
             else:
                 self.verdicts[one] = verdict
         _Rest(self.found, self.verdicts, open_).judge()
         return self.verdicts
+
+    def _by_place(self, one: Occurrence) -> Verdict | None:
+        if not one.in_forward:
+            return None
+        return Verdict("shared", "place", "it stands in a loop of the forward")
 
     def _again(self, one: Occurrence, seen: dict[object, Occurrence]) -> Verdict | None:
         """A copy, in another fusion, of a labelled instruction."""
@@ -198,12 +211,42 @@ class _Rest:
     ) -> Verdict | None:
         candidates = free.get(_site(one), []) if one.path else []
         reached = self._reached(one.number) if candidates else set()
-        for twins in candidates:
-            if reached.isdisjoint(twin.number for twin in twins):
-                candidates.remove(twins)
-                self.replaced[one.number] = twins[0].number
-                return _named(one, twins)
-        return None
+        independent = [
+            twins for twins in candidates if reached.isdisjoint(twin.number for twin in twins)
+        ]
+        if not independent:
+            return None
+        # Of several, that which is computed from the same inputs of the program.
+        inputs = self._inputs(reached)
+        twins = next(
+            (t for t in independent if self._inputs(self._reached(t[0].number)) == inputs),
+            independent[0],
+        )
+        candidates.remove(twins)
+        self.replaced[one.number] = self._given(one, twins[0])
+        return _named(one, twins)
+
+    def _inputs(self, reached: set[int]) -> set[int]:
+        return {number for number in reached if self.numbers[number].kind == "argument"}
+
+    def _given(self, one: Occurrence, twin: Occurrence) -> int:
+        """The number of what a twin gives: in a windowed einsum, the element of the loop that has
+        the shape of `one`; the twin itself where that is not clear."""
+        loop = twin.unit
+        result = self.found.results.get(loop) if isinstance(loop, Instruction) else None
+        if isinstance(loop, Instruction) and isinstance(result, tuple):
+            wanted = dimensions_text(one.instr.shape_text)
+            shapes = [str(shape) for shape in loop.shape.elements]
+            found = {
+                number
+                for number, shape in zip(result, shapes, strict=False)
+                if isinstance(number, int)
+                and self.numbers[number].kind == "after"
+                and dimensions_text(shape) == wanted
+            }
+            if len(found) == 1:
+                return found.pop()
+        return twin.number
 
     def _free(self) -> dict[object, list[list[Occurrence]]]:
         """The forward's operations that nothing is known to replay, by path and source."""
@@ -249,7 +292,7 @@ class _Rest:
         for one, verdict in self.verdicts.items():
             if verdict.word in ("sole", "shared"):
                 primal.setdefault(one.number, one.instr.name)
-        sites = self._forward_sites()
+        sites = self._open_sites()
         users: dict[int, list[int]] = {}
         for one in self.found.labelled:
             for operand in self.numbers[one.number].operands:
@@ -261,11 +304,16 @@ class _Rest:
         for one in waiting:
             self.verdicts[one] = self._cheap(one, primal, sites)
 
-    def _cheap(self, one: Occurrence, primal: dict[int, str], sites: set[object]) -> Verdict:
+    def _cheap(self, one: Occurrence, primal: dict[int, str], sites: Counter[object]) -> Verdict:
         if one.number in primal:
             evidence = f"{primal[one.number]} is computed from it, and the forward has neither"
             return Verdict("sole", "use", evidence)
-        if _primitive(one) in sites:
+        site = _primitive(one)
+        if self._is_factor(one):
+            evidence = "a factor of the derivative of what is replayed at its line"
+            return Verdict("linearization", "source", evidence)
+        if site is not None and sites[site] > 0:
+            sites[site] -= 1
             evidence = "the forward computes the like from that line elsewhere, and not this one"
             return Verdict("sole", "source", evidence)
         if one.instr.opcode not in _DERIVATIVE:
@@ -274,15 +322,42 @@ class _Rest:
         evidence = "the forward has none such, and nothing but the backward takes it"
         return Verdict("linearization", "use", evidence)
 
-    def _forward_sites(self) -> set[object]:
-        """(source, opcode, last part of the op_name) of what the forward computes for itself."""
-        sites: set[object] = set()
+    def _is_factor(self, one: Occurrence) -> bool:
+        """Whether it is derivative arithmetic on a value that is replayed from its own line."""
+        source = one.source
+        return (
+            source is not None
+            and one.instr.opcode in _DERIVATIVE
+            and any(
+                source in self._replayed_from.get(operand, ())
+                for operand in self.numbers[one.number].operands
+            )
+        )
+
+    @cached_property
+    def _replayed_from(self) -> dict[int, set[str]]:
+        """The lines that each replayed value comes from."""
+        lines: dict[int, set[str]] = {}
+        for one, verdict in self.verdicts.items():
+            if verdict.word == "replayed" and one.source is not None:
+                lines.setdefault(one.number, set()).add(one.source)
+        return lines
+
+    def _open_sites(self) -> Counter[object]:
+        """(source, opcode, last part of the op_name) of what the forward computes for itself, less
+        what is replayed of it."""
+        sites: Counter[object] = Counter()
         names = self.found.analysis.full_op_name
         for number, instr in self.found.forward.items():
-            if number in self.found.taken:
-                name = names(instr)
-                if name is not None:
-                    sites.add(_site_of(instr, name))
+            name = names(instr) if number in self.found.taken else None
+            if name is not None:
+                sites[_site_of(instr, name)] += 1
+        replayed = {
+            one.number: _primitive(one)
+            for one, verdict in self.verdicts.items()
+            if verdict.word == "replayed"
+        }
+        sites.subtract(replayed.values())
         return sites
 
 

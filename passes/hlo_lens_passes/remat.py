@@ -171,7 +171,8 @@ OPERATIONS = Table(
             "structural",
             "what the verdict rests on. value: both compute the same from the same; name: path and"
             " source are the same, the form is another; source: the forward does the like from that"
-            " line; use: who takes it; opcode: what derivatives are not made of",
+            " line; use: who takes it; place: the loop around it; opcode: what derivatives are not"
+            " made of",
             values=BASES,
         ),
         Column("evidence", "text", "volatile", "why, as a sentence"),
