@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -24,17 +22,16 @@ from hlo_lens.facts import (
     common,
 )
 from hlo_lens.hlo import Computation, Instruction, Shape
+from hlo_lens_passes import _saved_residuals as side
 from hlo_lens_passes._calls import attributes_of, target_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hlo_lens.analysis import Loop, ModuleAnalysis, Stacked
     from hlo_lens.facts import Facts
     from hlo_lens.program import Program
 
-SIDE_FILE: Final = "saved_residuals.json"
 KINDS: Final = ("stacked", "ys", "unread", "copy_of_input", "barrier", "direct")
+_KEPT: Final = ("stacked", "barrier", "direct")
 
 TABLE = Table(
     "residuals",
@@ -70,7 +67,8 @@ TABLE = Table(
             "saved_name",
             "text",
             "structural",
-            f"checkpoint_name; only from {SIDE_FILE}, and only where shape and dtype allow one",
+            f"checkpoint_name; only from {side.SIDE_FILE},"
+            " and only where shape and dtype allow one",
         ),
         Column(
             "offloaded",
@@ -107,7 +105,6 @@ TABLE = Table(
 
 _BACKWARD: Final = ("bwd", "remat")
 _BARRIERS: Final = ("opt-barrier", "optimization-barrier")
-_HOST: Final = 5
 # What gives the same value again and again at no cost: nobody keeps it.
 _MADE: Final = frozenset(("broadcast", "constant", "iota", "parameter", "partition-id"))
 # Before optimization a computation is shared by dozens of calls, and a slice may be one of those.
@@ -175,19 +172,27 @@ class ResidualsPass:
     name: str = "residuals"
     tables: tuple[Table, ...] = (TABLE,)
     requires: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[Rule, ...] = side.RULES
 
     def run(self, program: Program, facts: Facts) -> PassResult:
-        saved = _saved(program.side_files.get(SIDE_FILE))
+        saved = side.read(program.side_files.get(side.SIDE_FILE))
         rows: list[dict[str, object]] = []
         members: list[Member] = []
+        findings = list(side.policies(saved))
         for position, module in enumerate(program.modules):
             found = list(_Search(program.analysis(module)).residuals())
-            names = _names(saved, found)
+            kept = [
+                (len(rows) + number, one.shape, one.offloaded)
+                for number, one in enumerate(found)
+                if one.shape is not None and one.kind in _KEPT
+            ]
+            names = side.names(saved, (shape for _, shape, _ in kept))
+            if module is program.main:
+                findings.extend(side.offloads(saved, program, kept))
             for one in found:
                 members.extend(_members(len(rows), position, one))
                 rows.append(common(program, position, _written(one.instr)) | _row(one, names))
-        return PassResult({"residuals": rows}, members)
+        return PassResult({"residuals": rows}, members, findings)
 
 
 class _Search:
@@ -502,12 +507,12 @@ def _part(shape: Shape | None, path: tuple[int, ...]) -> Shape | None:
 
 
 def _in_host(shape: Shape | None) -> bool:
-    return shape is not None and not shape.is_tuple and shape.memory_space == _HOST
+    return shape is not None and not shape.is_tuple and shape.memory_space == side.HOST
 
 
 def _moves_to_host(call: Instruction, path: tuple[int, ...]) -> bool:
     if call.opcode != "custom-call":
-        return f"S({_HOST})" in call.shape_text and _in_host(_part(shape_of(call), path))
+        return f"S({side.HOST})" in call.shape_text and _in_host(_part(shape_of(call), path))
     target = target_of(call)
     if target == "annotate_device_placement":
         return "host" in attributes_of(call).get("frontend_attributes", "")
@@ -521,11 +526,9 @@ def _written(instr: Instruction) -> Instruction:
     return instr
 
 
-def _row(
-    one: _Residual, names: Mapping[tuple[str, tuple[int | None, ...]], str]
-) -> dict[str, object]:
+def _row(one: _Residual, names: Mapping[side.Key, str]) -> dict[str, object]:
     shape = one.shape
-    named = shape is not None and one.kind in ("stacked", "barrier", "direct")
+    named = shape is not None and one.kind in _KEPT
     return {
         "kind": one.kind,
         "forward_loop": _id(one.forward),
@@ -553,57 +556,6 @@ def _spelled(shape: Shape) -> str:
 def _members(row: int, module: int, one: _Residual) -> Iterator[Member]:
     for role, instr in dict.fromkeys((role, _written(instr)) for role, instr in one.roles):
         yield Member("residuals", row, role, module, instr.id)
-
-
-# -- names ------------------------------------------------------------------------------------
-
-# The names of jax's dtypes as HLO has them.
-_DTYPES: Final = {
-    "bfloat16": "bf16", "bool": "pred", "complex64": "c64", "complex128": "c128",
-    "float16": "f16", "float32": "f32", "float64": "f64",
-    **{f"int{bits}": f"s{bits}" for bits in (2, 4, 8, 16, 32, 64)},
-    **{f"uint{bits}": f"u{bits}" for bits in (2, 4, 8, 16, 32, 64)},
-}  # fmt: skip
-
-_Key = tuple[str, tuple[int | None, ...]]
-
-
-def _saved(path: Path | None) -> dict[_Key, Counter[str | None]]:
-    """For each dtype and shape, how often jax saved it under each name; None for one without.
-
-    What is an argument anyway is no value of the forward. Empty where the file cannot be read.
-    """
-    found: dict[_Key, Counter[str | None]] = {}
-    try:
-        told = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
-        for each in told["residuals"] if told.get("known") else ():
-            if each["kind"] == "argument":
-                continue
-            dtype = str(each["dtype"])
-            dtype = _DTYPES.get(dtype, dtype.replace("float8_", "f8"))
-            key = dtype, tuple(int(size) for size in each["shape"])
-            name = each["checkpoint_name"]
-            named = None if name is None else str(name)
-            found.setdefault(key, Counter())[named] += int(each.get("repeats") or 1)
-    except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError):
-        return {}
-    return found
-
-
-def _names(saved: Mapping[_Key, Counter[str | None]], rows: list[_Residual]) -> dict[_Key, str]:
-    """The one name for a dtype and shape: all that jax saved of it have it, and there are no more
-    rows of it than jax saved."""
-    counts = Counter(
-        (one.shape.dtype, one.shape.dimensions)
-        for one in rows
-        if one.shape is not None and one.kind in ("stacked", "barrier", "direct")
-    )
-    names: dict[_Key, str] = {}
-    for key, known in saved.items():
-        (name, times), *others = known.items()
-        if name is not None and not others and counts[key] <= times:
-            names[key] = name
-    return names
 
 
 PASS = ResidualsPass()

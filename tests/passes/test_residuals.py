@@ -130,7 +130,7 @@ def test_a_stacked_residual() -> None:
     assert ask(
         text,
         "select m.role, i.name from members m join instructions i on i.id = m.instr"
-        ' where m."table" = \'residuals\' order by m.role',
+        " where m.\"table\" = 'residuals' order by m.role",
     ) == [("backward", "v"), ("producer", "t"), ("read", "line"), ("while", "w"), ("write", "new")]
 
 
@@ -154,8 +154,9 @@ def test_a_loop_of_remat_keeps_what_a_backward_loop_reads() -> None:
     "read",
     [
         READ.replace("stack, k", "stack, three"),  # always the same slice
-        READ.replace("k, zero), dynamic_slice_sizes={1,8}", "zero, k), dynamic_slice_sizes={4,2}")
-        .replace("f32[1,8]", "f32[4,2]"),  # across the slices
+        READ.replace(
+            "k, zero), dynamic_slice_sizes={1,8}", "zero, k), dynamic_slice_sizes={4,2}"
+        ).replace("f32[1,8]", "f32[4,2]"),  # across the slices
         READ.replace("stack, k, zero", "stack, k, j")
         .replace("{1,8}", "{1,4}")
         .replace("f32[1,8]", "f32[1,4]"),  # not all of a slice
@@ -311,6 +312,144 @@ def test_a_side_file_that_cannot_be_read_names_nothing(tmp_path: Path) -> None:
         assert not facts.findings
 
 
+# -- policies and offloads, from the side file ----------------------------------------------------
+
+
+def found(
+    tmp_path: Path, text: str, told: object, *, target: str | None = None
+) -> list[tuple[str, str]]:
+    """(rule, message) of a program that has `told` beside it."""
+    hlo, side = tmp_path / "m.hlo", tmp_path / "saved_residuals.json"
+    hlo.write_text(text)
+    side.write_text(json.dumps(told))
+    files = {side.name: side}
+    if target is not None:
+        files["provenance.json"] = tmp_path / "provenance.json"
+        files["provenance.json"].write_text(json.dumps({"target": {"name": target}}))
+    facts = Facts(Program(load(hlo).modules, side_files=files))
+    facts.rows("residuals")
+    return [(finding.rule, finding.message) for finding in facts.findings]
+
+
+def region(**more: object) -> dict[str, object]:
+    """What a mistyped name gives."""
+    typed: dict[str, object] = {
+        "function": "layer", "source": "model.py:5", "policy": "SaveOnlyTheseNames",
+        "policy_names": ["hiden"], "names": {"hidden": "recomputed"}, "saves": False,
+    }  # fmt: skip
+    return typed | more
+
+
+def under(*regions: object, names: tuple[str, ...] = ("hidden",)) -> dict[str, object]:
+    return {"checkpoints_known": True, "checkpoint_names": names, "checkpoints": regions}
+
+
+def test_a_policy_that_saves_nothing(tmp_path: Path) -> None:
+    def said(*regions: object, names: tuple[str, ...] = ("hidden",)) -> list[str]:
+        findings = found(tmp_path, loops(), under(*regions, names=names))
+        assert {rule for rule, _ in findings} <= {"policy-saves-nothing"}
+        return [message for _, message in findings]
+
+    assert said(region()) == [
+        "the policy SaveOnlyTheseNames of layer (model.py:5) saves nothing:"
+        ' it asks for "hiden", and what is named "hidden" is computed again'
+    ]
+    assert said(region(policy="mine", policy_names=None)) == [
+        "the policy mine of layer (model.py:5) saves nothing:"
+        ' what is named "hidden" is computed again'
+    ]
+    # The name is gone from the function.
+    assert said(region(names={}), names=("other",)) == [
+        "the policy SaveOnlyTheseNames of layer (model.py:5) saves nothing:"
+        ' it asks for "hiden", and no value of the program has such a name'
+    ]
+    assert len(said(region(), region(source="model.py:7"))) == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"names": {"hidden": "saved"}},
+        {"names": {"hidden": "offloaded"}},
+        {"names": {"hidden": None}},  # it does not say
+        {"saves": True},  # products, say
+        {"saves": None},  # not known
+        {"policy": None, "policy_names": None},
+        {"policy": "nothing_saveable", "policy_names": None},
+        {"policy_names": []},  # made with no name: so it was meant
+        {"names": {}, "policy_names": None},
+        {"names": {}, "policy_names": ["hidden"]},  # of another region
+    ],
+    ids=str,
+)
+def test_a_policy_that_saves_or_is_to_save_nothing(tmp_path: Path, more: dict[str, object]) -> None:
+    assert found(tmp_path, loops(), under(region(**more))) == []
+
+
+def test_one_policy_over_several_regions_need_not_save_in_each(tmp_path: Path) -> None:
+    attention = region(policy_names=["context"], names={"context": "saved"}, saves=True)
+    mlp = region(policy_names=["context"], names={"up": "recomputed"})
+    assert found(tmp_path, loops(), under(attention, mlp)) == []
+    other = region(policy_names=["contxt"], names={"up": "recomputed"})
+    assert len(found(tmp_path, loops(), under(attention, other))) == 1
+
+
+def test_regions_that_cannot_be_read_are_none(tmp_path: Path) -> None:
+    for told in ([], 1, {"checkpoints": 1}, under("layer"), under(region(names=1)), under({})):
+        assert found(tmp_path, loops(), told) == []
+    assert found(tmp_path, loops(), {"known": False, "residuals": []}) == []
+
+
+def hosted(name: str | None = "hidden", **more: object) -> dict[str, object]:
+    each = saved(name, offloaded=True, source="model.py:4") | more
+    return {"known": True, "how": "a test", "residuals": [each]}
+
+
+def scheduled(text: str) -> str:
+    """It runs as it stands: only then an offload is done, or is not."""
+    return text.replace("HloModule m", "HloModule m, is_scheduled=true", 1)
+
+
+def test_an_offload_that_did_not_happen(tmp_path: Path) -> None:
+    text = scheduled(loops())
+    message = (
+        '"hidden", f32[4,8] (model.py:4) is to be offloaded, but on {} nothing of that dtype and'
+        " size is in host memory"
+    )
+    assert found(tmp_path, text, hosted(), target="tpu:v6e-1") == [
+        ("offload-ignored", message.format("tpu:v6e-1"))
+    ]
+    assert found(tmp_path, text, hosted()) == [("offload-ignored", message.format("this platform"))]
+    (finding,) = found(tmp_path, text, hosted(None, source=None), target="cpu")
+    assert finding[1].startswith("f32[4,8] is to be offloaded, but on cpu nothing")
+    # As jax handed it over it is no sign of anything.
+    assert found(tmp_path, loops(), hosted()) == []
+    assert found(tmp_path, text, hosted(offloaded=False)) == []
+    assert found(tmp_path, text, hosted() | {"known": False}) == []
+
+
+def test_an_offload_that_happened(tmp_path: Path) -> None:
+    text = scheduled(loops())
+    assert found(tmp_path, text.replace("f32[4,8] ", "f32[4,8]{1,0:S(5)} "), hosted()) == []
+    # In a tuple, or reshaped, it is there as well.
+    for shape in ("(f32[32]{0:S(5)}, u32[])", "f32[2,16]{1,0:S(5)}"):
+        far = f'  far = {shape} custom-call(s), custom_call_target="Keep"\n  ROOT out ='
+        held = text.replace("  ROOT out =", far)
+        assert found(tmp_path, held, hosted()) == []
+        assert len(found(tmp_path, held.replace("S(5)", "S(1)"), hosted())) == 1
+        assert len(found(tmp_path, held, hosted(dtype="int32"))) == 1
+        assert len(found(tmp_path, held, hosted(shape=[8, 8]))) == 1
+
+
+def test_of_several_devices_one_holds_a_part_in_host_memory(tmp_path: Path) -> None:
+    text = scheduled(loops()).replace("f32[4,8] ", "f32[4,8]{1,0:S(5)} ")
+    parted = text.replace("is_scheduled=true", "is_scheduled=true, num_partitions=8", 1)
+    whole = hosted(shape=[4, 64])
+    assert found(tmp_path, parted, whole) == []
+    assert len(found(tmp_path, text, whole)) == 1
+    assert len(found(tmp_path, parted, hosted(shape=[4, 9]))) == 1
+
+
 def test_the_table_under_rewrites() -> None:
     check_table(loops(), "residuals")
     check_table(loops("row"), "residuals")
@@ -345,7 +484,7 @@ def test_what_the_cases_keep() -> None:
 
 def test_the_page_shows_what_its_commands_print() -> None:
     blocks = list(BLOCK.finditer(PAGE.read_text(encoding="utf-8")))
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         with at_root():
             assert block["output"] == output_of(block["command"], block["lines"])
@@ -370,6 +509,42 @@ def test_stacked_residuals_are_those_jax_saved(folder: Path) -> None:
     assert not run_query([facts], "select 1 from residuals where kind in ('ys', 'unread')").rows
 
 
+FOLDERS = sorted(path.parent for path in REMAT.glob("*/*/saved_residuals.json"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_findings_of_the_fixtures(folder: Path) -> None:
+    case = folder.parent.name.removesuffix("-scanned")
+    facts = Facts(load(folder))
+    facts.rows("residuals")
+    expected = []
+    if case == "mistyped":
+        expected = ["policy-saves-nothing"]
+    elif case == "offload" and folder.name == "cpu":
+        expected = ["offload-ignored"]
+    assert [finding.rule for finding in facts.findings] == expected
+
+
+def test_an_ignored_offload_shows_the_rows_of_its_shape() -> None:
+    sql = (
+        "select r.kind, r.shape, r.offloaded from findings f, json_each(f.evidence) e"
+        " join residuals r on r.module = f.module and r.id = json_extract(e.value, '$[1]')"
+        " where f.rule = 'offload-ignored'"
+    )
+    facts = Facts(load(REMAT / "offload-scanned" / "cpu"))
+    assert run_query([facts], sql).rows == [("stacked", "bf16[4,64,128]", 0)] * 2
+
+
+def test_a_value_saved_twice_is_stacked_twice() -> None:
+    for target in ("cpu", "tpu-v6e-1", "cuda-h100", "rocm-gfx950"):
+        folder = REMAT / "twice-scanned" / target
+        told = json.loads((folder / "saved_residuals.json").read_text(encoding="utf-8"))
+        kinds = [each["kind"] for each in told["residuals"]]
+        assert kinds == ["name", "dot_general", "carry", "argument"]
+        sql = "select count(*) from residuals where kind = 'stacked' and shape = 'bf16[4,64,128]'"
+        assert run_query([Facts(load(folder, stage="after_optimizations"))], sql).rows == [(3,)]
+
+
 UNROLLED = sorted(
     path.parent
     for path in REMAT.glob("*/*/saved_residuals.json")
@@ -386,7 +561,7 @@ def test_values_of_an_unrolled_program_are_those_jax_saved(folder: Path) -> None
         for each in told["residuals"]
         if each["kind"] not in ("argument", "squeeze")  # squeeze: the weight of a layer
     )
-    kind = "direct" if folder.parent.name == "none" else "barrier"
+    kind = "direct" if folder.parent.name in ("none", "half") else "barrier"
     sql = f"select bytes, offloaded from residuals where kind = '{kind}' and module = 0"
     assert Counter(run_query([Facts(load(folder))], sql).rows) == expected
 
