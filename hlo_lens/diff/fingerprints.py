@@ -114,6 +114,22 @@ def _with_groups(attributes: str) -> str:
     return ", ".join(parts)
 
 
+def given_shape(instr: Instruction) -> str:
+    """The shape, without layout, of what an instruction gives; of a start what its done gives."""
+    return plain_shape(_given(instr.opcode, instr.shape_text))
+
+
+def _given(opcode: str, shape: str) -> str:
+    if opcode == "all-reduce-start" or not opcode.endswith("-start"):
+        return shape
+    try:
+        elements = parse_shape(shape).elements
+    except ValueError:
+        return shape
+    at = 0 if opcode == "copy-start" else 1
+    return str(elements[at]) if at < len(elements) else shape
+
+
 def attributes_of(tail: str) -> str:
     """The attributes that say what an instruction computes, as one text, equal for equal ones."""
     text = structural_attributes(tail, without=_NOTES)
@@ -409,12 +425,7 @@ class _Reader:
         self, operation: str, shape: str, tail: str, inner: str = "", opcode: str = ""
     ) -> Key:
         """The key of a start, however it is spelled: by what it runs and what that gives."""
-        given = shape
-        if operation != "all-reduce" or opcode == "async-start":
-            try:
-                given = str(parse_shape(shape).elements[1])
-            except (ValueError, IndexError):
-                given = shape
+        given = _given(opcode or f"{operation}-start", shape)
         attributes = attributes_of(tail)
         if inner:
             both = {*attributes.split(", ")[1:], *attributes_of(inner).split(", ")[1:]}

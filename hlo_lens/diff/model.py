@@ -163,6 +163,14 @@ class Matching:
         host = self.hosts_old.get(old)
         return self.to_new[host] if found is None and host is not None else found
 
+    def place_of(self, new: int) -> int | None:
+        """The instruction of the new module that stands for one of it in `new_of`: itself, the
+        start around it, or None where neither has a partner."""
+        if self.to_old[new] is not None:
+            return new
+        host = self.hosts_new.get(new)
+        return None if host is None or self.to_old[host] is None else host
+
 
 @dataclass(frozen=True, slots=True)
 class StageDiff:

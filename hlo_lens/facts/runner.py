@@ -192,7 +192,8 @@ class Facts:
         if table is MEMBERS:
             return self._member_rows()
         if table is FINDINGS:
-            return self._finding_rows()
+            self.run_all()
+            return self.finding_rows()
         self._compute(self.registry.owners[name])
         return self._rows[name]
 
@@ -214,6 +215,22 @@ class Facts:
     def findings(self) -> tuple[Finding, ...]:
         """The findings of the passes run so far, each once."""
         return tuple(self._findings.values())
+
+    def finding_rows(self) -> list[tuple[object, ...]]:
+        """The rows of the findings table, as far as passes have run; runs nothing."""
+        records: Iterable[dict[str, object]] = (
+            {
+                **self._place(finding),
+                "id": number,
+                "rule": finding.rule,
+                "level": finding.level,
+                "message": finding.message,
+                "evidence": json_text(finding.evidence),
+                "help": finding.help,
+            }
+            for number, finding in enumerate(self.findings)
+        )
+        return [tuple(map(record.get, FINDINGS.names)) for record in records]
 
     def run_all(self) -> None:
         """Run every pass that has not run; `LookupError` inside a pass."""
@@ -331,22 +348,6 @@ class Facts:
             (number, member.module, member.table, member.row, member.role, member.instr)
             for number, member in enumerate(self.members())
         ]
-
-    def _finding_rows(self) -> list[tuple[object, ...]]:
-        self.run_all()
-        records: Iterable[dict[str, object]] = (
-            {
-                **self._place(finding),
-                "id": number,
-                "rule": finding.rule,
-                "level": finding.level,
-                "message": finding.message,
-                "evidence": json_text(finding.evidence),
-                "help": finding.help,
-            }
-            for number, finding in enumerate(self.findings)
-        )
-        return [tuple(map(record.get, FINDINGS.names)) for record in records]
 
     def _place(self, finding: Finding) -> Mapping[str, object]:
         """The common columns of a finding; only where it is if the analysis cannot say more."""
