@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from hlo_lens.diff.fingerprints import Body, Value
 from hlo_lens.diff.given import Route, calls
 from hlo_lens.diff.model import Matching
-from hlo_lens.diff.pairing import Pairing, Side
+from hlo_lens.diff.sides import Pairing, Side
 
 
 def result(

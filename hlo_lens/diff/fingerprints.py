@@ -10,7 +10,7 @@ a get-tuple-element or by `x#1`; an asynchronous operation is a start, by `OP-st
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -54,9 +54,9 @@ class Key:
     """What an instruction is by itself, in numbers, from all that is told to the least.
 
     exact: opcode, shape with layout, attributes, the literal of a constant and the number of a
-    parameter. strong: without layouts and sharding. weak: without the dtype, and of what gives a
-    tuple or calls a computation without its shape. loose: the opcode, with the target of a custom
-    call.
+    parameter. strong: without layouts and sharding. weak: without the dtype, and of a custom call
+    without its shape. loose: the opcode, with the target of a custom call. Of what only passes
+    values on, the shape tells nothing in any but the first.
     """
 
     __slots__ = ("exact", "loose", "strong", "trivial", "weak")
@@ -64,7 +64,7 @@ class Key:
     def __init__(self, numbers: Numbers, operation: str, shape: str, attributes: str, said: str):
         plain = plain_shape(shape)
         kept = _without_placement(attributes)
-        told = "" if plain.startswith("(") or operation in _CARRIED else plain
+        told = "" if operation in _CARRIED else plain
         dims = _DTYPE.sub("", told)
         named = kept if operation == "custom-call" else ""
         self.exact = numbers.of(("exact", operation, _spelled(shape), attributes, said))
@@ -143,8 +143,9 @@ class Body:
 
     values: the operands of each; of a get-tuple-element the value that it is. nodes: all that is
     no get-tuple-element, operands before users. callees: the computations each calls. shapes: the
-    results without layouts. up: the class of each node; `number` the class of the computation.
-    first: the place of position 0 among all bodies of the module.
+    results without layouts. base: what each node is by itself and by what it calls; up: its class;
+    number: the class of the computation. first: the place of position 0 among all bodies of the
+    module.
     """
 
     computation: Computation
@@ -155,6 +156,7 @@ class Body:
     nodes: list[int]
     root: Value
     callees: dict[int, tuple[CallSite, ...]]
+    base: list[int] = field(default_factory=list)
     up: list[int] = field(default_factory=list)
     number: int = -1
     _users: list[list[tuple[int, int, tuple[int, ...]]]] | None = None
@@ -273,21 +275,21 @@ class Bodies:
             body = self.of.get(index)
             if body is None:
                 continue
+            body.base = self._bases(body)
             body.up = ups(self, body)
             if body.number < 0:
                 body.number = self.numbers.of(("computation", *_results(self.numbers, body)))
 
-    def base(self, body: Body, node: int) -> int:
-        """What a node is by itself, with the classes of what it calls."""
-        sites = body.callees.get(node)
-        strong = body.key(node).strong
-        if sites is None:
-            return strong
-        called = [(site.kind, self.of[site.callee.index].number) for site in self._bodied(sites)]
-        return self.numbers.of(("calls", strong, *called))
-
-    def _bodied(self, sites: Iterable[CallSite]) -> Iterator[CallSite]:
-        return (site for site in sites if site.callee.index in self.of)
+    def _bases(self, body: Body) -> list[int]:
+        base = [-1 if key is None else key.strong for key in body.keys]
+        for node, sites in body.callees.items():
+            called = [
+                (site.kind, self.of[site.callee.index].number)
+                for site in sites
+                if site.callee.index in self.of
+            ]
+            base[node] = self.numbers.of(("calls", base[node], *called))
+        return base
 
 
 def _is_wrapper(computation: Computation) -> bool:
@@ -304,11 +306,9 @@ def ups(bodies: Bodies, body: Body, given: Mapping[Value, int] | None = None) ->
     """The class up of each node. `given`: what some values of parameters are, by number."""
     up = [-1] * len(body.keys)
     given = given or {}
-    plain, callees, keys = bodies.numbers.of, body.callees, body.keys
+    plain, base = bodies.numbers.of, body.base
     for node in body.nodes:
-        key = keys[node]
-        assert key is not None
-        parts = [key.strong if node not in callees else bodies.base(body, node)]
+        parts = [base[node]]
         if given and body.opcode(node) == "parameter":
             parts = [given.get((node, ()), parts[0])]
         for producer, path in body.values[node]:
@@ -342,7 +342,7 @@ def downs(bodies: Bodies, body: Body, ends: Mapping[int, int] | None = None) -> 
         if node == root:
             parts: list[Hashable] = ["root", body.key(node).loose, body.root[1]]
         else:
-            parts = ["down", bodies.base(body, node)]
+            parts = ["down", body.base[node]]
         uses = [
             (down[user], ends.get(at, ~at) if user == root and ends else at, path)
             for user, at, path in users[node]

@@ -26,7 +26,9 @@ from hlo_lens.diff.given import (
     slots,
 )
 from hlo_lens.diff.model import Matching
-from hlo_lens.diff.pairing import Keys, Pairing, Side
+from hlo_lens.diff.neighbours import Neighbours
+from hlo_lens.diff.pairing import match_different, match_equal
+from hlo_lens.diff.sides import Keys, Pairing, Side
 
 
 def match(old: ModuleAnalysis, new: ModuleAnalysis) -> Matching:
@@ -78,14 +80,14 @@ class Matcher:
         self.pairs[old.computation.index] = pairing
         self._taken.add(new.computation.index)
         if old.number == new.number:
-            pairing.match_equal()
+            match_equal(pairing)
         else:
             given = self._given(pairing, caller, call)
             for node, other in given.parameters:
                 pairing.join(node, other)
             for node, route in given.routes.items():
                 self.routes[old.first + node] = route
-            pairing.match_different(given)
+            match_different(pairing, given)
         self._waiting.append(pairing)
 
     def _match_called(self) -> None:
@@ -163,7 +165,7 @@ class Matcher:
                     pairings[indices] = pairing
                 pairing.join(node, other)
         for pairing in pairings.values():
-            pairing.spread()
+            Neighbours(pairing).spread()
             self._waiting.append(pairing)
 
     def _placed(self, side: Side) -> dict[Hashable, list[tuple[Body, int]]]:
@@ -176,7 +178,7 @@ class Matcher:
             names, phases = side.names(body), side.phases(body)
             for node in free:
                 if names[node] is not None:
-                    key = (side.bodies.base(body, node), phases[node], names[node])
+                    key = (body.base[node], phases[node], names[node])
                     found.setdefault(key, []).append((body, node))
         return found
 

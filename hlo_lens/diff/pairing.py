@@ -1,312 +1,125 @@
 """The instructions of two matched computations, matched with each other.
 
 Nodes that compute the same and become the same are matched first, then those that do one of the
-two, then neighbours of matched nodes by ever weaker keys, then what is left by op_name and in
-order. Every step looks at each node and operand a fixed number of times.
+two, then neighbours of matched nodes, then what is left by op_name and in order. Every step looks
+at each node and operand a fixed number of times.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final
 
-from hlo_lens.analysis import ModuleAnalysis
 from hlo_lens.analysis.names import last_component
-from hlo_lens.diff.fingerprints import Bodies, Body, Key, Value, downs, ups
-from hlo_lens.diff.given import Given, Route
+from hlo_lens.diff.fingerprints import Body, Key, downs, ups
+from hlo_lens.diff.given import Given
+from hlo_lens.diff.neighbours import CONTROL, Neighbours
+from hlo_lens.diff.sides import Keys, Pairing, Side
 
-_CONTROL: Final = frozenset(("while", "conditional", "call"))
-_MOST_COMPARED: Final = 64  # pairs of loops whose bodies are compared; more are taken in order
-
-Keys: TypeAlias = Sequence[Hashable]
-"""What nodes must agree on to be matched, by position; None for a node that has nothing."""
+_MOST_COMPARED: Final = 256  # pairs of loops of one kind that are compared; more go in order
 
 
-@dataclass(slots=True)
-class Side:
-    """One of the two modules. partners: of each place the place of its partner on the other
-    side, -1 for none."""
-
-    analysis: ModuleAnalysis
-    bodies: Bodies
-    partners: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.partners = [-1] * self.bodies.size
-
-    def free(self, body: Body) -> list[int]:
-        """The nodes of a body that have no partner, in text order."""
-        partners, first = self.partners, body.first
-        return sorted(node for node in body.nodes if partners[first + node] < 0)
-
-    def names(self, body: Body) -> list[str | None]:
-        """The full op_names by position; None for what has none."""
-        names = self.analysis.full_op_names(body.computation)
-        return [*names, *[None] * (len(body.keys) - len(names))]
-
-    def phases(self, body: Body) -> list[str | None]:
-        """The phases by position."""
-        phases = [phase.phase for phase in self.analysis.phases(body.computation)]
-        return [*phases, *[None] * (len(body.keys) - len(phases))]
-
-
-class Pairing:
-    """Matches the nodes of two computations; `old_side` and `new_side` hold what it finds."""
-
-    def __init__(self, old_side: Side, new_side: Side, old: Body, new: Body) -> None:
-        self.old_side, self.new_side = old_side, new_side
-        self.old, self.new = old, new
-        self._waiting: tuple[deque[tuple[int, int]], ...] = (deque(), deque(), deque())
-
-    # ------------------------------------------------------------------------------ partners
-
-    def to_new(self, node: int) -> int:
-        """The partner of a node of the old body; -1 for none in the new body."""
-        return _within(self.old_side.partners[self.old.first + node], self.new)
-
-    def to_old(self, node: int) -> int:
-        """The partner of a node of the new body; -1 for none in the old body."""
-        return _within(self.new_side.partners[self.new.first + node], self.old)
-
-    def translated(self, value: Value, routes: Mapping[int, Route]) -> Value | None:
-        """The value of the new body that a value of the old one is; None where it has none.
-
-        `routes`: by place of an old node, which element of its result is which of its partner's;
-        the same one where it has none.
-        """
-        node, path = value
-        other = self.to_new(node)
-        if other < 0:
-            return None
-        route = routes.get(self.old.first + node) if path else None
-        if route is None:
-            return (other, path)
-        first = route.get(path[0])
-        return None if first is None else (other, (first, *path[1:]))
-
-    def join(self, node: int, other: int) -> bool:
-        """Make two nodes partners, if they have none; whether they were free."""
-        place, others = self.old.first + node, self.new.first + other
-        if self.old_side.partners[place] >= 0 or self.new_side.partners[others] >= 0:
-            return False
-        self.old_side.partners[place] = others
-        self.new_side.partners[others] = place
-        for waiting in self._waiting:
-            waiting.append((node, other))
-        return True
-
-    # ------------------------------------------------------------------------------ all steps
-
-    def match_equal(self) -> None:
-        """Match two computations of one class whole."""
-        old, new = self.old, self.new
-        if [old.up[node] for node in old.nodes] == [new.up[node] for node in new.nodes]:
-            for node, other in zip(old.nodes, new.nodes, strict=True):
-                self.join(node, other)
-            return
-        bodies = (self.old_side.bodies, old), (self.new_side.bodies, new)
-        old_keys, new_keys = (
-            list(zip(body.up, downs(all_bodies, body), strict=True)) for all_bodies, body in bodies
+def match_equal(pairing: Pairing) -> None:
+    """Match two computations of one class whole."""
+    old, new = pairing.old, pairing.new
+    if [old.up[node] for node in old.nodes] == [new.up[node] for node in new.nodes]:
+        for node, other in zip(old.nodes, new.nodes, strict=True):
+            pairing.join(node, other)
+    else:
+        keys, others = (
+            list(zip(body.up, downs(side.bodies, body), strict=True))
+            for side, body in ((pairing.old_side, old), (pairing.new_side, new))
         )
-        self.in_order(old_keys, new_keys)
-
-    def match_different(self, given: Given) -> None:
-        """Match what two computations have in common."""
-        old_bodies, new_bodies = self.old_side.bodies, self.new_side.bodies
-        old_up = ups(old_bodies, self.old, given.old)
-        new_up = ups(new_bodies, self.new, given.new)
-        old_down = downs(old_bodies, self.old, given.old_ends)
-        new_down = downs(new_bodies, self.new, given.new_ends)
-        self.in_order(
-            list(zip(old_up, old_down, strict=True)), list(zip(new_up, new_down, strict=True))
-        )
-        self.in_order(telling(self.old, old_up), telling(self.new, new_up))
-        self.in_order(telling(self.old, old_down), telling(self.new, new_down))
-        self._join_roots()
-        self.spread()
-        self._match_left()
-
-    def _join_roots(self) -> None:
-        old, new = self.old.root[0], self.new.root[0]
-        if old >= 0 and new >= 0 and self.old.opcode(old) == self.new.opcode(new):
-            self.join(old, new)
-
-    def _match_left(self) -> None:
-        """Match what no neighbour tells: by op_name, by what loops hold, and in order."""
-        if not self._some_are_left():
-            return
-        names = self.old_side.names(self.old), self.new_side.names(self.new)
-        self._by_name(names, lambda key: key.strong)
-        self._similar_loops()
-        self.spread()
-        self._by_name(names, lambda key: key.weak)
-        if not self._some_are_left():
-            return
-        phases = self.old_side.phases(self.old), self.new_side.phases(self.new)
-
-        def kinds(body: Body, side: int) -> Keys:
-            return [
-                None
-                if key is None
-                else (key.strong,)
-                if key.trivial
-                else (key.strong, phases[side][at], last(names[side][at]))
-                for at, key in enumerate(body.keys)
-            ]
-
-        self.in_order(kinds(self.old, 0), kinds(self.new, 1), even=False)
-        self.spread()
-
-    def _some_are_left(self) -> bool:
-        """Whether both sides have nodes without a partner."""
-        return bool(self.old_side.free(self.old) and self.new_side.free(self.new))
-
-    def _by_name(self, names: tuple[Sequence[str | None], ...], kind: Callable[[Key], int]) -> None:
-        old, new = (
-            [
-                (kind(key), name) if key is not None and name is not None else None
-                for key, name in zip(body.keys, its, strict=True)
-            ]
-            for body, its in zip((self.old, self.new), names, strict=True)
-        )
-        self.in_order(old, new, even=False)
-        self.spread()
-
-    def in_order(self, old: Keys, new: Keys, *, even: bool = True) -> None:
-        """Match free nodes of equal keys in the order of the text; with `even`, only where both
-        sides have as many of them."""
-        found = _buckets(self.old_side.free(self.old), old)
-        others = _buckets(self.new_side.free(self.new), new)
-        for key, nodes in found.items():
-            partners = others.get(key)
-            if partners is None or (even and len(nodes) != len(partners)):
-                continue
-            for node, other in zip(nodes, partners, strict=False):
-                self.join(node, other)
-
-    # ------------------------------------------------------------------------------ neighbours
-
-    def spread(self) -> None:
-        """Match the neighbours of what is matched, as long as there are any: those with the
-        strongest keys first."""
-        while True:
-            level = next((at for at, waiting in enumerate(self._waiting) if waiting), None)
-            if level is None:
-                return
-            node, other = self._waiting[level].popleft()
-            self._operands(node, other, level)
-            self._users(node, other, level)
-
-    def _operands(self, node: int, other: int, level: int) -> None:
-        values, others = self.old.values[node], self.new.values[other]
-        if len(values) == len(others):
-            for (producer, _), (its, _) in zip(values, others, strict=True):
-                if self._alike(producer, its, level):
-                    self.join(producer, its)
-        else:
-            self._join_groups(
-                _grouped(self._free_operands(values, self.old, self.old_side), self.old, level),
-                _grouped(self._free_operands(others, self.new, self.new_side), self.new, level),
-            )
-
-    def _free_operands(self, values: Sequence[Value], body: Body, side: Side) -> Iterator[int]:
-        for producer in dict.fromkeys(producer for producer, _ in values):
-            if side.partners[body.first + producer] < 0:
-                yield producer
-
-    def _alike(self, node: int, other: int, level: int) -> bool:
-        one, its = self.old.keys[node], self.new.keys[other]
-        if one is None or its is None or (level and self.old.opcode(node) == "parameter"):
-            return False
-        return _told(one, level) == _told(its, level)
-
-    def _users(self, node: int, other: int, level: int) -> None:
-        if self.old.key(node).trivial and self.old.opcode(node) != "parameter":
-            return
-        found = self._free_users(node, self.old, self.old_side, level)
-        others = self._free_users(other, self.new, self.new_side, level)
-        self._join_groups(found, others)
-
-    def _free_users(
-        self, node: int, body: Body, side: Side, level: int
-    ) -> dict[Hashable, list[int]]:
-        # Which elements of a loop's result are which is not known yet.
-        is_loop = body.opcode(node) == "while"
-        groups: dict[Hashable, list[int]] = {}
-        for user, at, path in body.users[node]:
-            if side.partners[body.first + user] < 0:
-                told = _told(body.key(user), level)
-                groups.setdefault((told, at, () if is_loop else path), []).append(user)
-        return groups
-
-    def _join_groups(
-        self, found: Mapping[Hashable, list[int]], others: Mapping[Hashable, list[int]]
-    ) -> None:
-        for key, nodes in found.items():
-            partners = others.get(key, ())
-            if len(nodes) == len(partners):
-                for node, other in zip(nodes, partners, strict=True):
-                    if self._agree(node, other):
-                        self.join(node, other)
-
-    def _agree(self, node: int, other: int) -> bool:
-        """Whether no operand of one has a partner that the other does not take there."""
-        values, others = self.old.values[node], self.new.values[other]
-        if len(values) != len(others):
-            return True
-        for (producer, _), (its, _) in zip(values, others, strict=True):
-            key = self.old.keys[producer]
-            if key is not None and key.trivial and self.old.opcode(producer) != "parameter":
-                continue
-            if self.to_new(producer) not in (-1, its) or self.to_old(its) not in (-1, producer):
-                return False
-        return True
-
-    # ------------------------------------------------------------------------------ loops
-
-    def _similar_loops(self) -> None:
-        """Match the loops and calls that are left by what they hold, the most alike first."""
-        old = [node for node in self.old_side.free(self.old) if self.old.opcode(node) in _CONTROL]
-        new = [node for node in self.new_side.free(self.new) if self.new.opcode(node) in _CONTROL]
-        if len(old) * len(new) > _MOST_COMPARED:
-            return
-        bags = [held(self.old_side.bodies, self.old, node) for node in old]
-        others = [held(self.new_side.bodies, self.new, node) for node in new]
-        scores = sorted(
-            (-similarity(bag, its), at, to)
-            for at, bag in enumerate(bags)
-            for to, its in enumerate(others)
-            if self.old.opcode(old[at]) == self.new.opcode(new[to])
-        )
-        for score, at, to in scores:
-            if score < 0:
-                self.join(old[at], new[to])
+        pairing.in_order(keys, others)
+    pairing.joined.clear()
 
 
-def last(name: str | None) -> str | None:
-    """The last component of an op_name."""
-    return None if name is None else last_component(name)
-
-
-def held(bodies: Bodies, body: Body, node: int) -> Counter[int]:
-    """What the computations that a node calls hold, by key, without what they call."""
-    return Counter(
-        bodies.of[site.callee.index].key(inner).weak
-        for site in body.callees.get(node, ())
-        if site.callee.index in bodies.of
-        for inner in bodies.of[site.callee.index].nodes
+def match_different(pairing: Pairing, given: Given) -> None:
+    """Match what two computations have in common."""
+    old, new = pairing.old, pairing.new
+    old_up = ups(pairing.old_side.bodies, old, given.old)
+    new_up = ups(pairing.new_side.bodies, new, given.new)
+    old_down = downs(pairing.old_side.bodies, old, given.old_ends)
+    new_down = downs(pairing.new_side.bodies, new, given.new_ends)
+    pairing.in_order(
+        list(zip(old_up, old_down, strict=True)), list(zip(new_up, new_down, strict=True))
     )
+    pairing.in_order(_telling(old, old_up), _telling(new, new_up))
+    pairing.in_order(_telling(old, old_down), _telling(new, new_down))
+    roots = old.root[0], new.root[0]
+    if min(roots) >= 0 and old.opcode(roots[0]) == new.opcode(roots[1]):
+        pairing.join(*roots)
+    neighbours = Neighbours(pairing)
+    neighbours.spread()
+    if pairing.some_are_left():
+        _match_left(pairing, neighbours)
 
 
-def similarity(one: Counter[int], other: Counter[int]) -> float:
-    """The share of what two bags hold that both hold, from 0 to 1."""
-    total = one.total() + other.total()
-    return 2 * (one & other).total() / total if total else 0.0
+def _match_left(pairing: Pairing, neighbours: Neighbours) -> None:
+    """Match what no neighbour tells: loops by what they hold, others by op_name and in order."""
+    sides = (pairing.old_side, pairing.old), (pairing.new_side, pairing.new)
+    names = [side.names(body) for side, body in sides]
+    phases = [side.phases(body) for side, body in sides]
+    _match_loops(pairing, names, phases)
+    neighbours.spread()
+    for kind in (_strong, _weak, _loose):
+        keys, others = (
+            _named(body, its, kind) for (_, body), its in zip(sides, names, strict=True)
+        )
+        pairing.in_order(keys, others, even=False)
+        neighbours.spread()
+    if pairing.some_are_left():
+        keys, others = (
+            _kinds(body, its, their)
+            for (_, body), its, their in zip(sides, names, phases, strict=True)
+        )
+        pairing.in_order(keys, others, even=False)
+        neighbours.spread()
 
 
-def telling(body: Body, classes: Sequence[int]) -> list[int | None]:
+def _strong(key: Key) -> int:
+    return key.strong
+
+
+def _weak(key: Key) -> int:
+    return key.weak
+
+
+def _loose(key: Key) -> int:
+    return key.loose
+
+
+def _named(body: Body, names: Sequence[str | None], kind: Callable[[Key], int]) -> Keys:
+    """What a node is, with its op_name; None for what has none, and for loops and calls. Only of a
+    fusion does the opcode tell enough, as what it gives grows with its users."""
+    return [
+        None
+        if key is None
+        or name is None
+        or body.opcode(at) in CONTROL
+        or (kind is _loose and body.opcode(at) != "fusion")
+        else (kind(key), name)
+        for at, (key, name) in enumerate(zip(body.keys, names, strict=True))
+    ]
+
+
+def _kinds(body: Body, names: Sequence[str | None], phases: Sequence[str | None]) -> Keys:
+    """What a node is, with the last part of its op_name and its phase."""
+    found: list[Hashable] = []
+    for at, key in enumerate(body.keys):
+        if key is None or body.opcode(at) in CONTROL:
+            found.append(None)
+        elif key.trivial:
+            found.append((key.strong,))
+        else:
+            name = names[at]
+            last = None if name is None else last_component(name)
+            found.append((key.strong, phases[at], last))
+    return found
+
+
+def _telling(body: Body, classes: Sequence[int]) -> list[int | None]:
     """The classes of the nodes that are not the same everywhere: constants and what is made of
     these alone tell nothing of where they stand."""
     plain = [False] * len(body.keys)
@@ -322,27 +135,55 @@ def telling(body: Body, classes: Sequence[int]) -> list[int | None]:
     return found
 
 
-def _within(place: int, body: Body) -> int:
-    return place - body.first if body.first <= place < body.first + len(body.keys) else -1
+# ---------------------------------------------------------------------------------- loops
 
 
-def _told(key: Key, level: int) -> int:
-    return (key.strong, key.weak, key.loose)[level]
+def _match_loops(
+    pairing: Pairing, names: Sequence[Sequence[str | None]], phases: Sequence[Sequence[str | None]]
+) -> None:
+    """Match the loops and calls that are left: those of one phase by what they hold, the most
+    alike first, and of those that are as much alike the ones of one op_name, in order."""
+    groups: list[dict[Hashable, list[int]]] = []
+    bodies = pairing.old, pairing.new
+    for body, free, its in zip(bodies, pairing.free(), phases, strict=True):
+        group: dict[Hashable, list[int]] = {}
+        for node in free:
+            if body.opcode(node) in CONTROL:
+                group.setdefault((body.opcode(node), its[node]), []).append(node)
+        groups.append(group)
+    for key, nodes in groups[0].items():
+        others = groups[1].get(key, [])
+        if len(nodes) * len(others) > _MOST_COMPARED:
+            for node, other in zip(nodes, others, strict=False):
+                pairing.join(node, other)
+            continue
+        for node, other in _most_alike(pairing, nodes, others, names):
+            pairing.join(node, other)
 
 
-def _buckets(nodes: Sequence[int], keys: Keys) -> dict[Hashable, list[int]]:
-    found: dict[Hashable, list[int]] = {}
-    for node in nodes:
-        key = keys[node]
-        if key is not None:
-            found.setdefault(key, []).append(node)
-    return found
+def _most_alike(
+    pairing: Pairing,
+    nodes: Sequence[int],
+    others: Sequence[int],
+    names: Sequence[Sequence[str | None]],
+) -> list[tuple[int, int]]:
+    bags = [_held(pairing.old_side, pairing.old, node) for node in nodes]
+    their = [_held(pairing.new_side, pairing.new, other) for other in others]
+    scored = sorted(
+        (-_similarity(bag, its), names[0][node] != names[1][other], at - to, node, other)
+        for at, (node, bag) in enumerate(zip(nodes, bags, strict=True))
+        for to, (other, its) in enumerate(zip(others, their, strict=True))
+    )
+    return [(node, other) for score, *_, node, other in scored if score < 0]
 
 
-def _grouped(nodes: Iterator[int], body: Body, level: int) -> dict[Hashable, list[int]]:
-    found: dict[Hashable, list[int]] = {}
-    for node in nodes:
-        key = body.keys[node]
-        if key is not None and not (level and body.opcode(node) == "parameter"):
-            found.setdefault(_told(key, level), []).append(node)
-    return found
+def _held(side: Side, body: Body, node: int) -> Counter[int]:
+    """What the computations that a node calls hold, by key, without what these call."""
+    bodies = (side.bodies.of.get(site.callee.index) for site in body.callees.get(node, ()))
+    return Counter(inner.base[at] for inner in bodies if inner is not None for at in inner.nodes)
+
+
+def _similarity(one: Counter[int], other: Counter[int]) -> float:
+    """The share of what two bags hold that both hold, from 0 to 1."""
+    total = one.total() + other.total()
+    return 2 * (one & other).total() / total if total else 0.0

@@ -78,6 +78,7 @@ _BY_KIND: Final = (
         for where in (("loop", "source"), ("loop",), ("source",), ())
     ),
     _Step("own", ("loop", "source")),
+    _Step("measured", ("loop", "source")),
 )
 
 
@@ -156,6 +157,9 @@ class _Rows:
         self._columns = {
             "sized": [self._at[column.name] for column in own],
             "own": [self._at[column.name] for column in own if column.role != "measure"],
+            "measured": [
+                self._at[column.name] for column in own if column.role in ("identity", "measure")
+            ],
             "identity": [self._at[column.name] for column in own if column.role == "identity"],
             "nothing": [],
         }

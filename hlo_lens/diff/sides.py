@@ -1,0 +1,156 @@
+"""The two modules while they are matched: who is whose partner, and two computations of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from hlo_lens.analysis import ModuleAnalysis
+from hlo_lens.diff.fingerprints import Bodies, Body, Value
+from hlo_lens.diff.given import Route
+
+Keys: TypeAlias = Sequence[Hashable]
+"""What nodes must agree on to be matched, by position; None for a node that cannot be."""
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two modules. partners: of each place the place of its partner on the other
+    side, -1 for none."""
+
+    analysis: ModuleAnalysis
+    bodies: Bodies
+    partners: list[int] = field(default_factory=list)
+    _phases: dict[int, list[str | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.partners = [-1] * self.bodies.size
+
+    def free(self, body: Body) -> list[int]:
+        """The nodes of a body that have no partner, in text order."""
+        partners, first = self.partners, body.first
+        return sorted(node for node in body.nodes if partners[first + node] < 0)
+
+    def names(self, body: Body) -> list[str | None]:
+        """The full op_names by position; None for what has none."""
+        names = self.analysis.full_op_names(body.computation)
+        return [*names, *[None] * (len(body.keys) - len(names))]
+
+    def phases(self, body: Body) -> list[str | None]:
+        """The phases by position; None where nothing tells."""
+        found = self._phases.get(body.first)
+        if found is None:
+            phases = [phase.phase for phase in self.analysis.phases(body.computation)]
+            found = [*phases, *[None] * (len(body.keys) - len(phases))]
+            self._phases[body.first] = found
+        return found
+
+
+class Pairing:
+    """Two computations whose nodes are being matched with each other; partners are in the sides.
+
+    joined: the pairs that are new, for those who look at neighbours.
+    """
+
+    def __init__(self, old_side: Side, new_side: Side, old: Body, new: Body) -> None:
+        self.old_side, self.new_side = old_side, new_side
+        self.old, self.new = old, new
+        self.joined: deque[tuple[int, int]] = deque()
+
+    def to_new(self, node: int) -> int:
+        """The partner of a node of the old body; -1 for none in the new body."""
+        return _within(self.old_side.partners[self.old.first + node], self.new)
+
+    def to_old(self, node: int) -> int:
+        """The partner of a node of the new body; -1 for none in the old body."""
+        return _within(self.new_side.partners[self.new.first + node], self.old)
+
+    def translated(self, value: Value, routes: Mapping[int, Route]) -> Value | None:
+        """The value of the new body that a value of the old one is; None where it has none.
+
+        `routes`: by place of an old node, which element of its result is which of its partner's;
+        the same one where it has none.
+        """
+        node, path = value
+        other = self.to_new(node)
+        if other < 0:
+            return None
+        route = routes.get(self.old.first + node) if path else None
+        if route is None:
+            return (other, path)
+        first = route.get(path[0])
+        return None if first is None else (other, (first, *path[1:]))
+
+    def join(self, node: int, other: int) -> None:
+        """Make two nodes partners, if neither has one."""
+        place, others = self.old.first + node, self.new.first + other
+        if self.old_side.partners[place] < 0 and self.new_side.partners[others] < 0:
+            self.old_side.partners[place] = others
+            self.new_side.partners[others] = place
+            self.joined.append((node, other))
+
+    def free(self) -> tuple[list[int], list[int]]:
+        """The nodes without a partner of both bodies, in text order."""
+        return self.old_side.free(self.old), self.new_side.free(self.new)
+
+    def some_are_left(self) -> bool:
+        """Whether both bodies have nodes without a partner."""
+        return all(self.free())
+
+    def in_order(self, old: Keys, new: Keys, *, even: bool = True) -> None:
+        """Match free nodes of equal keys in the order of the text.
+
+        With `even` only where both bodies have as many of them; else first those that stand behind
+        the same matched node, then as many as there are.
+        """
+        if even:
+            self._join_in_order(old, new, even)
+            return
+        near = self._behind(self.old, self.to_new)
+        its = self._behind(self.new, lambda node: node if self.to_old(node) >= 0 else -1)
+        for keys, others in (
+            (
+                [_both(key, at) for key, at in zip(old, near, strict=True)],
+                [_both(key, at) for key, at in zip(new, its, strict=True)],
+            ),
+            (old, new),
+        ):
+            self._join_in_order(keys, others, even)
+
+    def _join_in_order(self, old: Keys, new: Keys, even: bool) -> None:
+        nodes, others = self.free()
+        found, partners = _buckets(nodes, old), _buckets(others, new)
+        for key, group in found.items():
+            its = partners.get(key, ())
+            if len(group) == len(its) or not even:
+                for node, other in zip(group, its, strict=False):
+                    self.join(node, other)
+
+    def _behind(self, body: Body, partner: Callable[[int], int]) -> list[int]:
+        """By position, the last node in front of it that has a partner, as the new body has it."""
+        found, last = [-1] * len(body.keys), -1
+        for node in sorted(body.nodes):
+            found[node] = last
+            its = partner(node)
+            if its >= 0 and not body.key(node).trivial:
+                last = its
+        return found
+
+
+def _both(key: Hashable, at: int) -> Hashable:
+    return None if key is None else (key, at)
+
+
+def _buckets(nodes: Iterable[int], keys: Keys) -> dict[Hashable, list[int]]:
+    found: dict[Hashable, list[int]] = {}
+    for node in nodes:
+        key = keys[node]
+        if key is not None:
+            found.setdefault(key, []).append(node)
+    return found
+
+
+def _within(place: int, body: Body) -> int:
+    return place - body.first if body.first <= place < body.first + len(body.keys) else -1
