@@ -10,7 +10,7 @@ a get-tuple-element or by `x#1`; an asynchronous operation is a start, by `OP-st
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -376,14 +376,15 @@ class _Reader:
             if "-done" not in opcode and (sites := self._sites(index, opcode))
         }
         root = self._value(computation.root_index) if self.size else (-1, ())
-        nodes = [index for index, key in enumerate(keys) if key is not None]
+        order = (*range(self.size, len(keys)), *range(self.size))  # operands stand above
+        nodes = [index for index in order if keys[index] is not None]
         return Body(
             computation,
             self.bodies.size,
             keys,
             shapes,
             values,
-            _in_order(nodes, values, self.size),
+            nodes,
             root,
             callees,
         )
@@ -392,9 +393,9 @@ class _Reader:
         return self.bodies.sites(Instruction(self.computation, index))
 
     def _key(self, index: int, opcode: str) -> Key | None:
-        if opcode == "get-tuple-element":
-            return None
         computation = self.computation
+        if opcode == "get-tuple-element" and computation.operand_indices(index):
+            return None
         shape, tail = computation.shape_texts[index], computation.tails[index]
         if opcode in ("constant", "parameter"):
             said = _BLANKS.sub("", strip_comments(computation.rows.arguments[index]))
@@ -438,48 +439,16 @@ class _Reader:
         return tuple(map(self._value, self.computation.operand_indices(index)))
 
     def _value(self, index: int) -> Value:
-        """What an operand is, through any get-tuple-elements."""
-        computation, opcodes = self.computation, self.computation.opcodes
-        if index >= 0 and opcodes[index] != "get-tuple-element":
-            return (index, ())
+        """What an operand is, through any get-tuple-elements: they stand in front of it."""
         walked: list[int] = []
-        value: Value | None = None
-        while value is None:
-            if index in self.elements:
-                value = self.elements[index]
-            elif index < 0 and index in self.beyond:
-                value = (self.beyond[index], ())
-            elif (index >= 0 and opcodes[index] != "get-tuple-element") or len(walked) > self.size:
-                value = (max(index, 0), ())
-            else:
-                walked.append(index)
-                operands = computation.operand_indices(index)
-                if operands:
-                    index = operands[0]
-                else:
-                    value = (max(index, 0), ())
+        while (value := self.elements.get(index)) is None:
+            operands = self.computation.operand_indices(index)
+            if not operands or self.computation.opcode_of(index) != "get-tuple-element":
+                value = (self.beyond.get(index, index), ())
+                break
+            walked.append(index)
+            index = operands[0]
         for index in reversed(walked):
-            at = Instruction(computation, index).tuple_index
+            at = Instruction(self.computation, index).tuple_index
             value = self.elements[index] = (value[0], (*value[1], -1 if at is None else at))
         return value
-
-
-def _in_order(nodes: list[int], values: Sequence[tuple[Value, ...]], size: int) -> list[int]:
-    """The nodes with operands before users; those in circles behind all others."""
-    if all(producer < node or producer >= size for node in nodes for producer, _ in values[node]):
-        return [*(node for node in nodes if node >= size), *(n for n in nodes if n < size)]
-    waiting = {node: len({producer for producer, _ in values[node]}) for node in nodes}
-    users: dict[int, list[int]] = {}
-    for node in nodes:
-        for producer in {producer for producer, _ in values[node]}:
-            users.setdefault(producer, []).append(node)
-            if producer not in waiting:  # a get-tuple-element of nothing
-                waiting[node] -= 1
-    ready = [node for node in nodes if not waiting[node]]
-    for node in ready:  # grows while it is walked
-        for user in users.get(node, ()):
-            waiting[user] -= 1
-            if not waiting[user]:
-                ready.append(user)
-    placed = set(ready)
-    return [*ready, *(node for node in nodes if node not in placed)]

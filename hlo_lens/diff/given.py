@@ -30,7 +30,7 @@ class Given:
 
     old, new: by value of their parameters, a number that says which value of the caller it is.
     old_ends, new_ends: the same by operand of their roots, where these are what a next iteration
-    is given. parameters: pairs of whole parameters that are given the same. routes: by parameter
+    is given. parameters: by old parameter, the new one that is given the same, or part of it. routes: by parameter
     of the old one, which of its elements is which of the new one's.
     """
 
@@ -38,7 +38,7 @@ class Given:
     new: dict[Value, int] = field(default_factory=dict)
     old_ends: dict[int, int] = field(default_factory=dict)
     new_ends: dict[int, int] = field(default_factory=dict)
-    parameters: list[tuple[int, int]] = field(default_factory=list)
+    parameters: dict[int, int] = field(default_factory=dict)
     routes: dict[int, Route] = field(default_factory=dict)
 
 
@@ -156,8 +156,7 @@ def give(
         given.old[node, path] = given.new[other, its] = number
         if path and its:
             given.routes[node][path[0]] = its[0]
-        if not path and not its:
-            given.parameters.append((node, other))
+        given.parameters[node] = other
     return given
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
+from typing import Final
 
 from hlo_lens.analysis import ModuleAnalysis
 from hlo_lens.diff.equality import result
@@ -29,6 +30,9 @@ from hlo_lens.diff.model import Matching
 from hlo_lens.diff.neighbours import Neighbours
 from hlo_lens.diff.pairing import match_different, match_equal
 from hlo_lens.diff.sides import Keys, Pairing, Side
+
+_OF_ONE: Final = frozenset(("body", "condition", "branch"))
+"""Calls of computations that have one parameter."""
 
 
 def match(old: ModuleAnalysis, new: ModuleAnalysis) -> Matching:
@@ -83,7 +87,7 @@ class Matcher:
             match_equal(pairing)
         else:
             given = self._given(pairing, caller, call)
-            for node, other in given.parameters:
+            for node, other in given.parameters.items():
                 pairing.join(node, other)
             for node, route in given.routes.items():
                 self.routes[old.first + node] = route
@@ -133,6 +137,10 @@ class Matcher:
                 keys, its = range(len(found)), range(len(others))
         pairs = list(paired(found, others, keys, its))
         given = give(self.old.bodies.numbers, self._fresh, found, others, pairs)
+        if call is not None and call.old.kind in _OF_ONE:
+            numbers = old.parameters(), new.parameters()
+            if 0 in numbers[0] and 0 in numbers[1]:
+                given.parameters.setdefault(numbers[0][0], numbers[1][0])
         if call is not None and call.old.kind == "body":
             goes_round(given, old, new)
         return given
