@@ -622,8 +622,9 @@ def _saved_twice(position: int, found: Occurrences, facts: Facts) -> Iterator[Fi
             yield Finding(
                 RULES[2].id,
                 RULES[2].level,
-                f"{row['name']} stacks the value that {other['name']} stacks too:"
-                f" {row['shape']} and {other['shape']}",
+                f"{found.analysis.module.instruction(_int(row['forward_loop'])).name} stacks one"
+                f" value twice, as elements {other['tuple_index']} and {row['tuple_index']}"
+                f" ({row['shape']})",
                 module=position,
                 instr=_int(row["instr"]),
                 evidence=(("residuals", _int(other["id"])), ("residuals", _int(row["id"]))),
