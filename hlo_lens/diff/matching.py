@@ -191,15 +191,22 @@ class Matcher:
         return found
 
     def _match_left(self) -> None:
-        """Match the computations that hold the same graph and that nothing matched calls."""
+        """Match the computations that hold the same graph and that nothing matched calls, those of
+        one phase in order."""
         old = [body for index, body in self.old.bodies.of.items() if index not in self.pairs]
         new = [body for index, body in self.new.bodies.of.items() if index not in self._taken]
-        partners: dict[int, list[Body]] = {}
-        for body in reversed(new):
-            partners.setdefault(body.number, []).append(body)
+        partners: dict[Hashable, deque[Body]] = {}
+        for body in new:
+            partners.setdefault(_graph(self.new, body), deque()).append(body)
         for body in old:
-            if partners.get(body.number):
-                self._pair(body, partners[body.number].pop())
+            its = partners.get(_graph(self.old, body))
+            if its:
+                self._pair(body, its.popleft())
+
+
+def _graph(side: Side, body: Body) -> Hashable:
+    root = body.root[0]
+    return body.number, side.phases(body)[root] if root >= 0 else None
 
 
 def _named(found: list[Slot], names: Sequence[str | None]) -> Keys:

@@ -13,7 +13,6 @@ CONTROL: Final = frozenset(("while", "conditional", "call"))
 """Operations that are what they call: a neighbour tells too little of them."""
 
 _LEVELS: Final = 4
-_STEP: Final = frozenset(("fwd", "bwd", "remat"))
 _Groups = dict[Hashable, list[int]]
 
 
@@ -46,7 +45,7 @@ class Neighbours:
             for (producer, _), (its, _) in zip(values, others, strict=True):
                 told = _told(self._old, producer, level)
                 if told is not None and told == _told(self._new, its, level):
-                    self._join(producer, its, level)
+                    self._pairing.join_alike(producer, its)
             return
         if level == _LEVELS - 1:  # by its opcode alone, one is not told from another
             return
@@ -86,17 +85,7 @@ class Neighbours:
             if len(nodes) == len(partners) and (level < _LEVELS - 1 or len(nodes) == 1):
                 for node, other in zip(nodes, partners, strict=True):
                     if self._agree(node, other):
-                        self._join(node, other, level)
-
-    def _join(self, node: int, other: int, level: int) -> None:
-        if level == 0 or self._of_one_phase(node, other):
-            self._pairing.join(node, other)
-
-    def _of_one_phase(self, node: int, other: int) -> bool:
-        """Whether no names say that one is of another part of the step than the other."""
-        old = self._pairing.old_side.phases(self._old)[node]
-        new = self._pairing.new_side.phases(self._new)[other]
-        return old == new or old not in _STEP or new not in _STEP
+                        self._pairing.join_alike(node, other)
 
     def _agree(self, node: int, other: int) -> bool:
         """Whether no operand of one has a partner that the other does not take there."""

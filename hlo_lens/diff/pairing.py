@@ -15,7 +15,7 @@ from hlo_lens.analysis.names import last_component
 from hlo_lens.diff.fingerprints import Body, Key, downs, ups
 from hlo_lens.diff.given import Given
 from hlo_lens.diff.neighbours import CONTROL, Neighbours
-from hlo_lens.diff.sides import Keys, Pairing, Side
+from hlo_lens.diff.sides import Keys, Pairing, Side, both
 
 _MOST_COMPARED: Final = 256  # pairs of loops of one kind that are compared; more go in order
 
@@ -28,10 +28,12 @@ def match_equal(pairing: Pairing) -> None:
             pairing.join(node, other)
     else:
         keys, others = (
-            list(zip(body.up, downs(side.bodies, body), strict=True))
+            both(body.up, downs(side.bodies, body))
             for side, body in ((pairing.old_side, old), (pairing.new_side, new))
         )
-        pairing.in_order(keys, others)
+        for nodes, partners in pairing.groups(keys, others):
+            for node, other in zip(nodes, partners, strict=True):
+                pairing.join(node, other)
     pairing.joined.clear()
 
 
@@ -42,11 +44,13 @@ def match_different(pairing: Pairing, given: Given) -> None:
     new_up = ups(pairing.new_side.bodies, new, given.new)
     old_down = downs(pairing.old_side.bodies, old, given.old_ends)
     new_down = downs(pairing.new_side.bodies, new, given.new_ends)
-    pairing.in_order(
-        list(zip(old_up, old_down, strict=True)), list(zip(new_up, new_down, strict=True))
-    )
-    pairing.in_order(_telling(old, old_up), _telling(new, new_up))
-    pairing.in_order(_telling(old, old_down), _telling(new, new_down))
+    pairing.in_order(both(old_up, old_down), both(new_up, new_down))
+    phases = pairing.old_side.phases(old), pairing.new_side.phases(new)
+    for classes, others in ((old_up, new_up), (old_down, new_down)):
+        keys, its = _telling(old, classes), _telling(new, others)
+        # What is replayed computes the same as in the forward: the phase tells them apart.
+        pairing.in_order(both(keys, phases[0]), both(its, phases[1]))
+        pairing.in_order(keys, its)
     roots = old.root[0], new.root[0]
     if min(roots) >= 0 and old.opcode(roots[0]) == new.opcode(roots[1]):
         pairing.join(*roots)
@@ -67,14 +71,14 @@ def _match_left(pairing: Pairing, neighbours: Neighbours) -> None:
         keys, others = (
             _named(body, its, kind) for (_, body), its in zip(sides, names, strict=True)
         )
-        pairing.in_order(keys, others, even=False)
+        pairing.nearest_in_order(keys, others)
         neighbours.spread()
     if pairing.some_are_left():
         keys, others = (
             _kinds(body, its, their)
             for (_, body), its, their in zip(sides, names, phases, strict=True)
         )
-        pairing.in_order(keys, others, even=False)
+        pairing.nearest_in_order(keys, others)
         neighbours.spread()
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from hlo_lens.analysis import ModuleAnalysis
 from hlo_lens.diff.fingerprints import Bodies, Body, Value
@@ -13,6 +13,8 @@ from hlo_lens.diff.given import Route
 
 Keys: TypeAlias = Sequence[Hashable]
 """What nodes must agree on to be matched, by position; None for a node that cannot be."""
+
+_STEP: Final = frozenset(("fwd", "bwd", "remat"))
 
 
 @dataclass(slots=True)
@@ -91,6 +93,17 @@ class Pairing:
             self.new_side.partners[others] = place
             self.joined.append((node, other))
 
+    def join_alike(self, node: int, other: int) -> None:
+        """Make two nodes partners, unless names say that one is of another part of the step: what
+        the backward replays is what the forward computes, and yet another thing."""
+        if self.old.key(node).trivial:
+            self.join(node, other)
+            return
+        old = self.old_side.phases(self.old)[node]
+        new = self.new_side.phases(self.new)[other]
+        if old == new or old not in _STEP or new not in _STEP:
+            self.join(node, other)
+
     def free(self) -> tuple[list[int], list[int]]:
         """The nodes without a partner of both bodies, in text order."""
         return self.old_side.free(self.old), self.new_side.free(self.new)
@@ -99,34 +112,34 @@ class Pairing:
         """Whether both bodies have nodes without a partner."""
         return all(self.free())
 
-    def in_order(self, old: Keys, new: Keys, *, even: bool = True) -> None:
-        """Match free nodes of equal keys in the order of the text.
+    def in_order(self, old: Keys, new: Keys) -> None:
+        """Match free nodes of equal keys in the order of the text, where both bodies have as many
+        of them."""
+        for nodes, others in self.groups(old, new):
+            if len(nodes) == len(others):
+                self._join_all(nodes, others)
 
-        With `even` only where both bodies have as many of them; else first those that stand behind
-        the same matched node, then as many as there are.
-        """
-        if even:
-            self._join_in_order(old, new, even)
-            return
+    def nearest_in_order(self, old: Keys, new: Keys) -> None:
+        """Match free nodes of equal keys: first those behind the same matched node, then as many
+        as there are, in the order of the text."""
         near = self._behind(self.old, self.to_new)
         its = self._behind(self.new, lambda node: node if self.to_old(node) >= 0 else -1)
-        for keys, others in (
-            (
-                [_both(key, at) for key, at in zip(old, near, strict=True)],
-                [_both(key, at) for key, at in zip(new, its, strict=True)],
-            ),
-            (old, new),
-        ):
-            self._join_in_order(keys, others, even)
+        for nodes, others in self.groups(both(old, near), both(new, its)):
+            self._join_all(nodes, others)
+        for nodes, others in self.groups(old, new):
+            self._join_all(nodes, others)
 
-    def _join_in_order(self, old: Keys, new: Keys, even: bool) -> None:
+    def groups(self, old: Keys, new: Keys) -> Iterator[tuple[list[int], list[int]]]:
+        """The free nodes of both bodies by key, those of one key together."""
         nodes, others = self.free()
-        found, partners = _buckets(nodes, old), _buckets(others, new)
-        for key, group in found.items():
-            its = partners.get(key, ())
-            if len(group) == len(its) or not even:
-                for node, other in zip(group, its, strict=False):
-                    self.join(node, other)
+        partners = _buckets(others, new)
+        for key, group in _buckets(nodes, old).items():
+            if key in partners:
+                yield group, partners[key]
+
+    def _join_all(self, nodes: Sequence[int], others: Sequence[int]) -> None:
+        for node, other in zip(nodes, others, strict=False):
+            self.join_alike(node, other)
 
     def _behind(self, body: Body, partner: Callable[[int], int]) -> list[int]:
         """By position, the last node in front of it that has a partner, as the new body has it."""
@@ -139,8 +152,9 @@ class Pairing:
         return found
 
 
-def _both(key: Hashable, at: int) -> Hashable:
-    return None if key is None else (key, at)
+def both(keys: Keys, others: Keys) -> Keys:
+    """Pairs of keys; None where the first is."""
+    return [None if key is None else (key, its) for key, its in zip(keys, others, strict=True)]
 
 
 def _buckets(nodes: Iterable[int], keys: Keys) -> dict[Hashable, list[int]]:
