@@ -3,6 +3,7 @@
 `load(path)` reads a file, a gzip file, a serialized proto or a dump folder into a `Program`;
 `parse(text)` reads one HLO text into a `Module`; `from_jax(lowered_or_compiled)` takes what jax
 holds in memory; `aot.compile(fn, *args, target=...)` compiles for a device that need not be here.
+`diff.compare(old, new)` says what changed between two Programs.
 Text that cannot be read raises `HloParseError`; a file that is no HLO at all raises `InputError`.
 
 Names are imported when first used, so that importing the package costs nothing.
@@ -13,6 +14,7 @@ from hlo_lens._version import __version__
 TYPE_CHECKING = False  # type checkers take this as true; importing typing for it would cost time
 if TYPE_CHECKING:
     from hlo_lens import aot as aot
+    from hlo_lens import diff as diff
     from hlo_lens.files import InputError
     from hlo_lens.from_jax import from_jax
     from hlo_lens.hlo import HloParseError, parse
@@ -33,8 +35,8 @@ _HOME = {
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name == "aot":  # a module of its own, which not everybody needs
-        return import_module("hlo_lens.aot")
+    if name in ("aot", "diff"):  # modules of their own, which not everybody needs
+        return import_module(f"hlo_lens.{name}")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'hlo_lens' has no attribute {name!r}")

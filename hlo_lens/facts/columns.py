@@ -199,7 +199,7 @@ FINDINGS = Table(
         *COMMON,
         Column("rule", "text", "identity", "id of the rule; `hlolens rules ID` explains it"),
         Column("level", "enum", "structural", "weight", values=("note", "warning", "error")),
-        Column("message", "text", "structural", "the finding as a sentence"),
+        Column("message", "text", "volatile", "the finding as a sentence, with names and lines"),
         Column("evidence", "json", "volatile", "rows that show it, as [[table, id], …]"),
         Column("help", "text", "volatile", "what to do about it"),
     ),

@@ -66,12 +66,12 @@ TABLE = Table(
     (
         Column("id", "int", "volatile", "number of the row: the module's position"),
         Column("module", "int", "identity", "position of the module among those loaded"),
-        Column("name", "text", "identity", "the name behind HloModule"),
+        Column("name", "text", "volatile", "the name behind HloModule"),
         Column("file", "text", "volatile", "the file it was read from"),
         Column(
             "stage",
             "text",
-            "identity",
+            "volatile",
             "before_optimizations, after_spmd_partitioner, after_optimizations, the name XLA gave"
             " to one pass's dump, or unknown",
         ),
@@ -89,7 +89,7 @@ TABLE = Table(
         Column(
             "size_scope",
             "enum",
-            "structural",
+            "volatile",
             "whether shapes are of whole arrays or of one device's part of them; never add the two"
             " up. NULL where the text does not show it",
             values=("global", "device"),
@@ -97,13 +97,13 @@ TABLE = Table(
         Column("size_scope_from", "text", "volatile", "what showed the scope of the sizes"),
         Column("num_partitions", "int", "structural", "SPMD partitions, where the header says"),
         Column("replica_count", "int", "structural", "replicas, where the header says"),
-        Column("computations", "int", "measure", "computations written"),
-        Column("instructions", "int", "measure", "instructions written"),
-        Column("text_bytes", "bytes", "measure", "size of the text in UTF-8"),
+        Column("computations", "int", "volatile", "computations written"),
+        Column("instructions", "int", "volatile", "instructions written"),
+        Column("text_bytes", "bytes", "volatile", "size of the text in UTF-8"),
         Column("truncated", "bool", "structural", "whether the text stops in the middle"),
-        Column("has_metadata", "bool", "structural", "whether any instruction carries an op_name"),
+        Column("has_metadata", "bool", "volatile", "whether any instruction carries an op_name"),
         Column(
-            "metadata_share", "float", "measure", "share of the instructions that carry an op_name"
+            "metadata_share", "float", "volatile", "share of the instructions that carry an op_name"
         ),
     ),
     summary=Summary(
