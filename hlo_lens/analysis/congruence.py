@@ -202,10 +202,10 @@ class Congruence:
         return self.numbers.make("constant", (step.detail, text))
 
     def _general(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
-        one = self.numbers.one
-        numbers = tuple(map(one, operands))
-        applied = self._applied_by(found.computation, step.index)
-        return self.numbers.make(step.opcode, step.detail, numbers + applied)
+        numbers = tuple(map(self.numbers.one, operands))
+        if step.applies:
+            numbers += self._applied_by(found.computation, step.index)
+        return self.numbers.make(step.opcode, step.detail, numbers)
 
     def _integer(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
         opcode, direction = step.opcode, step.detail[-1] if isinstance(step.detail, tuple) else None

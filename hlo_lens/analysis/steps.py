@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from hlo_lens.analysis.calls import CALLING_OPCODES
 from hlo_lens.analysis.dataflow import (
     MOVES,
     PASSING,
     PASSING_TARGETS,
-    attribute_text,
     tuple_index,
 )
 from hlo_lens.analysis.degenerate import attributes_text, dimensions_text, sizes_of
@@ -49,8 +48,7 @@ Operand = tuple[int, tuple[int, ...]]
 """Element `path` of the instruction at a position; of parameter n, where the position is ~n."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One instruction: how it is run (the name of a method), on what, and what else counts.
 
     kind: `move` (its operand 0), `element`, `tuple`, `constant`, `integer` (calculated, where its
@@ -64,6 +62,11 @@ class Step:
     opcode: str
     operands: tuple[Operand, ...]
     detail: Hashable = None
+
+    @property
+    def applies(self) -> bool:
+        """Whether it may apply a computation to elements."""
+        return self.opcode in CALLING_OPCODES or self.kind == "custom_call"
 
 
 def steps_of(computation: Computation) -> list[Step]:
@@ -130,7 +133,7 @@ def _text(sizes: tuple[str, ...]) -> str:
 
 
 def _custom_call(instr: Instruction, operands: tuple[Operand, ...]) -> Step:
-    target = (attribute_text(instr, "custom_call_target") or "").strip('"')
+    target = instr.custom_call_target or ""
     if target in PASSING_TARGETS:
         return Step(instr.index, "move", target, operands)
     if "custom_call_has_side_effect=true" in instr.tail:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from hlo_lens.hlo.attributes import Alias
 
 _INDEX = re.compile(r", index=(\d+)(?=,|\Z)")
+# As printers emit it. Longer numbers are read where errors are told.
+_FRAME_ID = re.compile(
+    r', metadata=\{(?:op_type="[^"\\]*",? *)?(?:op_name="[^"\\]*",? *)?'
+    r"stack_frame_id=(\d{1,9})[ ,}]"
+)
 _OP_NAME = re.compile(r', metadata=\{(?:op_type="[^"\\]*",? *)?op_name="([^"\\]*)"')
 
 
@@ -173,6 +178,15 @@ class Instruction:
         match = _OP_NAME.search(tail)
         if match is not None and tail.count('"', 0, match.start()) % 2 == 0:
             return match[1]
+        if "metadata=" not in tail:
+            return None
+        tail = self.tail
+        match = _FRAME_ID.search(tail)
+        if match is not None and tail.count('"', 0, match.start()) % 2 == 0:
+            frames = self.computation.module._readable_frames
+            frame = None if frames is None else frames.frames.get(int(match[1]))
+            if frame is not None:
+                return f"{frame.file}:{frame.line}"
         if "metadata=" not in tail:
             return None
         try:

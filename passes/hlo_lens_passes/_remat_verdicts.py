@@ -47,6 +47,8 @@ def verdicts(found: Occurrences) -> dict[Occurrence, Verdict]:
 
 def compiler_verdicts(found: Occurrences) -> dict[Occurrence, Verdict]:
     """The verdict on each occurrence that XLA's own rematerialization named."""
+    if not found.renamed:
+        return {}
     renamed = {one.instr for one in found.renamed}
     originals: dict[int, Instruction] = {}
     for context in found.congruence.contexts():
@@ -292,7 +294,7 @@ class _Rest:
         for one, verdict in self.verdicts.items():
             if verdict.word in ("sole", "shared"):
                 primal.setdefault(one.number, one.instr.name)
-        sites = self._open_sites()
+        sites = self._open_sites({one.instr.opcode for one in waiting})
         users: dict[int, list[int]] = {}
         for one in self.found.labelled:
             for operand in self.numbers[one.number].operands:
@@ -343,19 +345,20 @@ class _Rest:
                 lines.setdefault(one.number, set()).add(one.source)
         return lines
 
-    def _open_sites(self) -> Counter[object]:
+    def _open_sites(self, opcodes: set[str]) -> Counter[object]:
         """(source, opcode, last part of the op_name) of what the forward computes for itself, less
-        what is replayed of it."""
+        what is replayed of it; for these opcodes."""
         sites: Counter[object] = Counter()
         names = self.found.analysis.full_op_name
         for number, instr in self.found.forward.items():
-            name = names(instr) if number in self.found.taken else None
+            wanted = instr.opcode in opcodes and number in self.found.taken
+            name = names(instr) if wanted else None
             if name is not None:
                 sites[_site_of(instr, name)] += 1
         replayed = {
             one.number: _primitive(one)
             for one, verdict in self.verdicts.items()
-            if verdict.word == "replayed"
+            if verdict.word == "replayed" and one.instr.opcode in opcodes
         }
         sites.subtract(replayed.values())
         return sites
