@@ -162,7 +162,7 @@ class Congruence:
                 for index in path:
                     value = element(value, index)
                 operands.append(value)
-            values[step.index] = _RUN[step.kind](self, found, step, operands, level)
+            values[step.position] = _RUN[step.kind](self, found, step, operands, level)
 
     def _argument(self, arguments: tuple[Tree, ...], number: int) -> Tree:
         if number < len(arguments):
@@ -186,11 +186,11 @@ class Congruence:
         return tuple(operands)
 
     def _itself(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
-        return self._unknown(found.computation, step.index)
+        return self._unknown(found.computation, step.position)
 
     def _constant(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
         """Constants of one text are one, whatever their dtype."""
-        instr = Instruction(found.computation, step.index)
+        instr = Instruction(found.computation, step.position)
         text = instr.argument_text.strip()
         if step.detail == "[]" and instr.shape_text.startswith(("s", "u", "pred")):
             if text in ("true", "false"):
@@ -204,7 +204,7 @@ class Congruence:
     def _general(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
         numbers = tuple(map(self.numbers.one, operands))
         if step.applies:
-            numbers += self._applied_by(found.computation, step.index)
+            numbers += self._applied_by(found.computation, step.position)
         return self.numbers.make(step.opcode, step.detail, numbers)
 
     def _integer(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
@@ -222,7 +222,7 @@ class Congruence:
     def _collective(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
         """Of several operands, each result is that of its own; a start gives what its done does."""
         detail = step.detail
-        applied = self._applied_by(found.computation, step.index)
+        applied = self._applied_by(found.computation, step.position)
         make, one = self.numbers.make, self.numbers.one
         if step.opcode == "all-gather" or step.opcode == "all-reduce":
             results = tuple(make(step.opcode, detail, (one(o), *applied)) for o in operands)
@@ -255,33 +255,33 @@ class Congruence:
             at = 0
             for start, end in sorted((int(r[1]), int(r[2])) if r else (-1, -1) for r in ranges):
                 at = end if start == at else -1
-            if at > 0 and _is_joined(Instruction(found.computation, step.index)):
+            if at > 0 and _is_joined(Instruction(found.computation, step.position)):
                 return next(iter(sources))[0]
         return self._general(found, step, operands, level)
 
     def _call(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
-        instr = Instruction(found.computation, step.index)
+        instr = Instruction(found.computation, step.position)
         callee = called(instr, "calls") or called(instr, "to_apply")
         if callee is None:
             return self._general(found, step, operands, level)
-        return self._inner(found, step.index, "call", callee, tuple(operands), level)
+        return self._inner(found, step.position, "call", callee, tuple(operands), level)
 
     def _custom_call(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
-        instr = Instruction(found.computation, step.index)
+        instr = Instruction(found.computation, step.position)
         callees = instr.called
         if len(callees) == 1 and runs_once(CallSite(instr, callees[0], "custom_call")):
-            return self._inner(found, step.index, "call", callees[0], tuple(operands), level)
+            return self._inner(found, step.position, "call", callees[0], tuple(operands), level)
         return self._general(found, step, operands, level)
 
     def _start(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
         """What its done gives. Operands may come later, with an update: then it waits for that."""
-        callee = called(Instruction(found.computation, step.index), "calls")
+        callee = called(Instruction(found.computation, step.position), "calls")
         if callee is None:
             return self._general(found, step, operands, level)
         if len(callee.parameters) > len(operands):
-            self._waiting[id(found), step.index] = operands
+            self._waiting[id(found), step.position] = operands
             return self._itself(found, step, operands, level)
-        return self._inner(found, step.index, "call", callee, tuple(operands), level)
+        return self._inner(found, step.position, "call", callee, tuple(operands), level)
 
     def _update(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
         if len(operands) < 2:
@@ -296,16 +296,16 @@ class Congruence:
         callee = called(Instruction(found.computation, start), "calls")
         bound = [*bound, *operands[1:]]
         if callee is None or len(callee.parameters) > len(bound):
-            self._waiting[id(found), step.index] = bound
+            self._waiting[id(found), step.position] = bound
             return operands[0]
         return self._inner(found, start, "call", callee, tuple(bound), level)
 
     def _conditional(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
-        branches = Instruction(found.computation, step.index).called
+        branches = Instruction(found.computation, step.position).called
         if len(branches) != len(operands) - 1:
             return self._itself(found, step, operands, level)
         results = [
-            self._inner(found, step.index, "branch", branch, (operand,), level)
+            self._inner(found, step.position, "branch", branch, (operand,), level)
             for branch, operand in zip(branches, operands[1:], strict=True)
         ]
         return self._chosen(self.numbers.one(operands[0]), results)
@@ -323,7 +323,7 @@ class Congruence:
     def _loop(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
         """Its body is run until the elements that change are told apart, then once more, and again
         where it takes the stacks of another loop in the opposite order."""
-        instr = Instruction(found.computation, step.index)
+        instr = Instruction(found.computation, step.position)
         loop = self.loops.get(instr)
         if loop is None or loop.body is None or not operands or step.detail == "":
             return self._itself(found, step, operands, level)
@@ -336,7 +336,7 @@ class Congruence:
         if reverse > straight:
             carry.reverse = True
             body = carry.run()
-        self._note(found, step.index, "body", body, level)
+        self._note(found, step.position, "body", body, level)
         return carry.results(body.result)
 
     # -- what calls -------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class Step(NamedTuple):
     `concat`.
     """
 
-    index: int
+    position: int
     kind: str
     opcode: str
     operands: tuple[Operand, ...]
@@ -186,7 +186,7 @@ def _operand(computation: Computation, position: int) -> Operand:
 
 def _sorted(steps: list[Step]) -> list[Step]:
     """Operands first. That is the order of the text, unless somebody changed it."""
-    if all(base < step.index for step in steps for base, _ in step.operands):
+    if all(base < step.position for step in steps for base, _ in step.operands):
         return steps
     order: list[Step] = []
     entered = [False] * len(steps)

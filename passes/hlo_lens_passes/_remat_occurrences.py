@@ -162,7 +162,8 @@ class Occurrences:
                 if named and phase == "fwd":
                     for operand in self.numbers[number].operands:
                         self.taken.setdefault(operand, number)
-            again = phase == "remat" and named
+            # XLA drops the names of some matmuls: then what takes them says that they are labelled.
+            again = phase == "remat" and (named or operation is not None)
             renamed = is_compiler_remat(computation.name_of(index))
             if not again and not renamed and operation is None:
                 continue

@@ -338,16 +338,17 @@ def _regions(found: Occurrences) -> list[_Region]:
     regions: dict[object, _Region] = {}
     judged = verdicts(found)
     barriers: dict[object, list[Instruction]] = {}
+    scopes = _scopes(found, judged)
     for one in judged:
-        known = barriers.setdefault((one.scope, found.loop_of(one)), [])
+        known = barriers.setdefault((scopes[one], found.loop_of(one)), [])
         if one.barrier is not None and one.barrier not in known:
             known.append(one.barrier)
     for one, verdict in judged.items():
         loop = found.loop_of(one)
         # What takes nothing from the barrier, such as a broadcast, goes with what does.
-        first = barriers[one.scope, loop][:1]
+        first = barriers[scopes[one], loop][:1]
         barrier = one.barrier or (first[0] if first else None)
-        _put(regions, _Region("framework", one.scope, loop, barrier), one, verdict)
+        _put(regions, _Region("framework", scopes[one], loop, barrier), one, verdict)
     for one, verdict in compiler_verdicts(found).items():
         _put(regions, _Region("compiler", None, found.loop_of(one), None), one, verdict)
     if not found.any_names:
@@ -355,6 +356,19 @@ def _regions(found: Occurrences) -> list[_Region]:
             region = _Region("unlabelled", None, found.loop_of(one), one.barrier)
             _put(regions, region, one, verdict)
     return list(regions.values())
+
+
+def _scopes(found: Occurrences, ones: Iterable[Occurrence]) -> dict[Occurrence, str | None]:
+    """The scope of each: for one without an op_name, that of what takes it."""
+    ones = list(ones)
+    takers: dict[int, str] = {}
+    for one in ones:
+        if one.scope is not None:
+            for operand in found.numbers[one.number].operands:
+                takers.setdefault(operand, one.scope)
+    only = set(takers.values())
+    fallback = only.pop() if len(only) == 1 else None
+    return {one: one.scope or takers.get(one.number, fallback) for one in ones}
 
 
 def _put(
@@ -539,13 +553,16 @@ def _flops(matmuls: Iterable[Occurrence]) -> int | None:
 
 
 def _forward_flops(found: Occurrences, region: _Region) -> int | None:
-    """Of the forward's matmuls under the scope of a region."""
+    """Of the forward's matmuls under the scope of a region; one that has lost its op_name is under
+    it where it stands in the loop of one that has not."""
     if region.kind != "framework":
         return None
     scope = _scope(region)
-    return _flops(
-        one for one in found.of_forward if one.work == "matmul" and one.path[: len(scope)] == scope
-    )
+    matmuls = [one for one in found.of_forward if one.work == "matmul"]
+    named = [one for one in matmuls if one.op_name and one.path[: len(scope)] == scope]
+    loops = {one.via[:1] for one in named if one.via and one.via[0].opcode == "while"}
+    unnamed = [one for one in matmuls if one.op_name is None and one.via[:1] in loops]
+    return _flops([*named, *unnamed])
 
 
 def _evidence(region: _Region) -> str:
