@@ -130,8 +130,15 @@ TABLE = Table(
                 (
                     "op",
                     (
-                        "annotate_placement", "assertion", "barrier", "call_marker", "debug",
-                        "dynamic_shape", "fusion_annotation", "index_annotation", "ordering",
+                        "annotate_placement",
+                        "assertion",
+                        "barrier",
+                        "call_marker",
+                        "debug",
+                        "dynamic_shape",
+                        "fusion_annotation",
+                        "index_annotation",
+                        "ordering",
                         "x64_split",
                     ),
                 ),
