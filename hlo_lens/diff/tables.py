@@ -6,6 +6,7 @@ matched loop before any other: so a row whose instruction moved, or was written 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -66,19 +67,20 @@ class _Step:
 
 
 _BY_PLACE: Final = (
-    _Step("sized", ("place",)),
-    _Step("own", ("place",)),
+    _Step("all", ("place",)),
+    _Step("structure", ("place",)),
     _Step("identity", ("place",), only=True),
-    _Step("nothing", ("place",), only=True),
+    _Step("nothing", ("place", "alone")),
 )
+_NEAR: Final = (("loop", "source"), ("loop",), ("source",))
 _BY_KIND: Final = (
-    *(
-        _Step(what, where)
-        for what in ("sized", "shaped")
-        for where in (("loop", "source"), ("loop",), ("source",), ())
-    ),
-    _Step("own", ("loop", "source")),
-    _Step("measured", ("loop", "source")),
+    *(_Step("all", where) for where in (*_NEAR, ())),
+    *(_Step("structure", ("shape", *where)) for where in (*_NEAR, ())),
+    # What moves is issued, overlapped and used otherwise.
+    *(_Step("numbers", ("shape", *where)) for where in (*_NEAR, ())),
+    *(_Step("identity", ("shape", *where)) for where in _NEAR),
+    _Step("structure", ("loop", "source")),
+    _Step("numbers", ("loop", "source")),
 )
 
 
@@ -150,20 +152,18 @@ class _Rows:
         instr = self._at.get("instr")
         self._places = [at for at in refs if at != loop] if instr is None else [instr]
         own = [
-            column
+            (self._at[column.name], column.role)
             for column in compared(table)
             if column.name not in _COMMON and column.type not in ("ref", "refs")
         ]
         self._columns = {
-            "sized": [self._at[column.name] for column in own],
-            "own": [self._at[column.name] for column in own if column.role != "measure"],
-            "measured": [
-                self._at[column.name] for column in own if column.role in ("identity", "measure")
-            ],
-            "identity": [self._at[column.name] for column in own if column.role == "identity"],
+            "all": [at for at, _ in own],
+            "structure": [at for at, role in own if role != "measure"],
+            "numbers": [at for at, role in own if role != "structural"],
+            "identity": [at for at, role in own if role == "identity"],
             "nothing": [],
         }
-        self._columns["shaped"] = self._columns["own"]
+        self._counts: Counter[Hashable] | None = None
 
     def groups(self, left: Sequence[int], step: _Step) -> dict[Hashable, list[int]]:
         """Positions by what the rows must agree on, those left out that cannot be matched so."""
@@ -175,17 +175,17 @@ class _Rows:
             stands = [read(self, row) for read in where]
             if None in stands:
                 continue
-            shape = self._shape(row) if step.what == "shaped" else None
-            key = (*stands, shape, *[row[column] for column in columns])
+            key = (*stands, *[row[column] for column in columns])
             found.setdefault(key, []).append(at)
         return found
 
-    def _value(self, row: Row, name: str) -> object:
+    def value(self, row: Row, name: str) -> object:
+        """What it has in a column; None where the table lacks it."""
         at = self._at.get(name)
         return None if at is None else row[at]
 
     def phase(self, at: int) -> object:
-        return self._value(self.rows[at], "phase")
+        return self.value(self.rows[at], "phase")
 
     def place(self, row: Row) -> Hashable | None:
         """The instructions that a row is about, as the new side numbers them; None where one has
@@ -204,22 +204,31 @@ class _Rows:
 
     def loop(self, row: Row) -> Hashable:
         """The innermost loop around it, as the new side numbers it; by depth where it is none."""
-        loop = self._value(row, "loop")
+        loop = self.value(row, "loop")
         if not isinstance(loop, int):
-            return ("no loop", self._value(row, "loop_depth") == 0)
+            return ("no loop", self.value(row, "loop_depth") == 0)
         its = loop if self._is_new else self._matching.to_new[loop]
         return ("only old", loop) if its is None else its
 
-    def _shape(self, row: Row) -> str | None:
-        id = self._value(row, "instr")
-        return given_shape(self._module.instruction(id)) if isinstance(id, int) else None
+    def alone(self, row: Row) -> Hashable | None:
+        """Whether it is the only row of its instruction; None for no."""
+        if self._counts is None:
+            self._counts = Counter(map(self.place, self.rows))
+        return True if self._counts[self.place(row)] == 1 else None
+
+    def shape(self, row: Row) -> Hashable:
+        """What its instruction gives."""
+        id = self.value(row, "instr")
+        return (given_shape(self._module.instruction(id)) if isinstance(id, int) else None,)
 
 
 _WHERE: Final[Mapping[str, Callable[[_Rows, Row], Hashable | None]]] = {
     "place": _Rows.place,
+    "alone": _Rows.alone,
     "loop": _Rows.loop,
-    "source": lambda rows, row: rows._value(row, "source"),
-    "phase": lambda rows, row: (rows._value(row, "phase"),),
+    "shape": _Rows.shape,
+    "source": lambda rows, row: (rows.value(row, "source"),),
+    "phase": lambda rows, row: (rows.value(row, "phase"),),
 }
 
 
