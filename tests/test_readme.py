@@ -1,7 +1,9 @@
 """The README's outputs are real: its commands are run and compared, its Python is a doctest.
 
 A block behind `<!-- output of: COMMAND -->` holds what COMMAND prints, and one behind
-`<!-- output of: COMMAND, first N lines -->` its beginning. `make readme` puts them in place.
+`<!-- output of: COMMAND, first N lines -->` its beginning. A command that ends with another exit
+code than 0 says so: `<!-- output of: COMMAND, exit 1, first N lines -->`. `make readme` puts them
+in place, and `python -m tests.test_readme PAGE…` those of other pages.
 """
 
 from __future__ import annotations
@@ -23,18 +25,19 @@ from hlo_lens.__main__ import main
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 BLOCK = re.compile(
-    r"(?P<head><!-- output of: (?P<command>hlolens .+?)(?:, first (?P<lines>\d+) lines)? -->\n"
+    r"(?P<head><!-- output of: (?P<command>hlolens .+?)"
+    r"(?:, exit (?P<code>\d))?(?:, first (?P<lines>\d+) lines)? -->\n"
     r"```\w*\n)(?P<output>.*?)(?P<tail>^```$)",
     re.MULTILINE | re.DOTALL,
 )
 
 
-def output_of(command: str, lines: str | None) -> str:
+def output_of(command: str, lines: str | None, expected: str | None = None) -> str:
     """What `command` prints on standard output, from the root of the checkout."""
     stream = io.StringIO()
     with contextlib.redirect_stdout(stream):
         code = main(shlex.split(command)[1:])
-    assert code == 0, f"{command} gave {code}"
+    assert code == int(expected or 0), f"{command} gave {code}"
     printed = [line.rstrip() for line in stream.getvalue().splitlines()]
     if lines is not None and len(printed) > int(lines):
         printed = [*printed[: int(lines)], "…"]
@@ -59,7 +62,7 @@ def at_root() -> Iterator[None]:
 )
 def test_a_block_is_what_its_command_prints(block: re.Match[str]) -> None:
     with at_root():
-        assert block["output"] == output_of(block["command"], block["lines"]), (
+        assert block["output"] == output_of(block["command"], block["lines"], block["code"]), (
             "`make readme` puts the output in place; look at what changed"
         )
 
@@ -99,10 +102,12 @@ def test_the_exit_codes_are_those_of_the_help() -> None:
 
 
 if __name__ == "__main__":
-    with at_root():
-        filled = BLOCK.sub(
-            lambda m: m["head"] + output_of(m["command"], m["lines"]) + m["tail"],
-            README.read_text(),
-        )
-    README.write_text(filled)
+    for page in map(Path, sys.argv[1:] or [README]):
+        text = page.read_text(encoding="utf-8")
+        with at_root():
+            filled = BLOCK.sub(
+                lambda m: m["head"] + output_of(m["command"], m["lines"], m["code"]) + m["tail"],
+                text,
+            )
+        page.write_text(filled, encoding="utf-8")
     sys.exit()

@@ -23,6 +23,7 @@ VERBS = {
     "tree": "Print the execution skeleton: what runs, in which loop, how often.",
     "query": "Ask the tables with SQL.",
     "show": "Show one instruction or computation, and how it is reached.",
+    "diff": "Say what changed between two programs, or whether they are the same.",
     "ls": "List the modules and stages of a dump folder.",
     "compile": "Compile a jax function for a TPU, GPU or CPU that need not be here.",
     "targets": "List what can be compiled for, and what to install for it.",

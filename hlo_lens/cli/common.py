@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hlo_lens.dumps import DumpedModule
+    from hlo_lens.facts import Facts
     from hlo_lens.program import Program
 
 OK = 0  # fine
@@ -87,6 +88,20 @@ def note(message: str, *, level: int = 0) -> None:
     """Tell something on stderr: level 0 unless `-q`, level 1 only with `-v`."""
     if state().verbosity >= level:
         print(f"hlolens: {harmless(message)}", file=sys.stderr)
+
+
+def tell_of_broken_passes(facts: Iterable[Facts]) -> None:
+    """An empty table must not look like an answer where its pass failed."""
+    from hlo_lens.facts.findings import PASS_FAILED, PLUGIN_BROKEN
+
+    broken = (
+        finding.message
+        for one in facts
+        for finding in one.findings
+        if finding.rule in (PASS_FAILED.id, PLUGIN_BROKEN.id)
+    )
+    for message in dict.fromkeys(broken):
+        note(message)
 
 
 # --- options ---------------------------------------------------------------------------------

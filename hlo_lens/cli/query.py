@@ -20,11 +20,11 @@ from hlo_lens.cli.common import (
     open_output,
     output_option,
     programs,
+    tell_of_broken_passes,
     verb,
 )
 
 if TYPE_CHECKING:
-    from hlo_lens.facts import Facts
     from hlo_lens.query import QueryResult
 
 
@@ -92,7 +92,7 @@ def command(
     except QueryError as problem:
         error(str(problem))
         return
-    _tell_of_broken_passes(facts)
+    tell_of_broken_passes(facts)
     _write(result, output_format, output)
     if not result.complete:
         # Even with --quiet: a cut answer must not pass for the whole.
@@ -112,17 +112,3 @@ def _write(result: QueryResult, output_format: str, output: str | None) -> None:
     text = {"table": as_table, "json": as_json, "csv": as_csv}[output_format](result)
     with open_output(output) as stream:
         stream.write(text)
-
-
-def _tell_of_broken_passes(facts: Sequence[Facts]) -> None:
-    """An empty table must not look like an answer where its pass failed."""
-    from hlo_lens.facts.findings import PASS_FAILED, PLUGIN_BROKEN
-
-    broken = (
-        finding.message
-        for one in facts
-        for finding in one.findings
-        if finding.rule in (PASS_FAILED.id, PLUGIN_BROKEN.id)
-    )
-    for message in dict.fromkeys(broken):
-        note(message)

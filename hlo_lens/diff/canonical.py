@@ -78,12 +78,12 @@ def differing_attribute(old: Mapping[str, str], new: Mapping[str, str]) -> str |
     for name in dict.fromkeys((*old, *new)):
         if name not in old or name not in new:
             return name
-        if name not in IDENTITY and not _same_value(name, old[name], new[name]):
+        if name not in IDENTITY and not same_value(name, old[name], new[name]):
             return name
     return None
 
 
-def _same_value(name: str, old: str, new: str) -> bool:
+def same_value(name: str, old: str, new: str) -> bool:
     """Whether two values of an attribute mean the same."""
     if old == new or unblanked(old) == unblanked(new):
         return True
