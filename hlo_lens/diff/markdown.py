@@ -14,13 +14,13 @@ from hlo_lens.diff.terminal import (
     count_cells,
     cut,
     instruction_cells,
+    left_out,
     legend,
     more,
     sum_rows,
 )
 from hlo_lens.present.markdown import escaped, folded_section, table_lines
 from hlo_lens.present.page import Column
-from hlo_lens.present.quantities import count_text
 
 _WIDTH = 100
 _SIGNS = {True: "✅", False: "❌"}
@@ -77,10 +77,15 @@ def _stage(stage: StageReport, limit: int) -> Iterator[str]:
 
 def _section(section: Section, limit: int) -> list[str]:
     lines = cut(section.lines, limit)
-    body = table_lines((Column(""), *section.columns), [(line.mark, *line.cells) for line in lines])
+    columns = [Column(""), *section.columns]
+    rows = [(line.mark, *line.cells) for line in lines]
+    if any(line.also for line in lines):
+        columns.append(Column("what changed"))
+        rows = [(*row, line.also) for row, line in zip(rows, lines, strict=True)]
+    body = table_lines(columns, rows)
     body += [f"\n{escaped(text)}." for text in more(len(section.lines), limit, "line")]
     if section.left_out:
-        body += ["", f"{count_text(section.left_out)} more rows differ that the report leaves out."]
+        body += ["", f"{left_out(section.left_out)}."]
     return folded_section(f"{section.title}: {section.counts}", body, len(lines))
 
 

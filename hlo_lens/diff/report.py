@@ -35,6 +35,7 @@ from hlo_lens.program import Program
 
 _BOOKKEEPING = frozenset(("parameter", "tuple", "get-tuple-element", "bitcast", "while"))
 _OPCODES = 8  # that are named of what is no work
+_TOLD = 3  # things that are told of one row
 _CELL = 40  # characters of a value of an instruction
 
 Mark = Literal["−", "+", "~"]
@@ -64,10 +65,11 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Rows that differ in the same way: their cells."""
+    """Rows that differ in the same way: their cells, and what changed that is in no cell."""
 
     mark: Mark
     cells: tuple[str, ...]
+    also: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,11 +336,7 @@ def _kept(
     """The columns that say something of some line, and the cells of these."""
     columns = [page.Column(cell.heading, rigid=_is_loop(cell)) for cell in summary.by]
     columns += [page.Column(measure.label, right=True) for measure in summary.measures]
-    columns += [
-        page.Column("what changed"),
-        page.Column("first"),
-        page.Column("source", spare=True),
-    ]
+    columns += [page.Column("first"), page.Column("source", spare=True)]
     cells = list(zip(*(line.cells for line in lines), strict=True))
     kept = [at for at, column in enumerate(cells) if not set(column) <= _SILENT]
     for at in kept:
@@ -346,7 +344,7 @@ def _kept(
             columns[at] = replace(columns[at], right=False)  # two numbers may need two lines
     return (
         tuple(columns[at] for at in kept),
-        tuple(Line(line.mark, tuple(line.cells[at] for at in kept)) for line in lines),
+        tuple(replace(line, cells=tuple(line.cells[at] for at in kept)) for line in lines),
     )
 
 
@@ -430,17 +428,32 @@ def _exact(value: object) -> str:
 
 
 def _differing(old: object, new: object) -> tuple[str, str]:
-    """What differs in two lists or mappings; of those of another length, the length."""
+    """What differs in two lists or mappings; of lists of another length, the length."""
     one, other = _data(old), _data(new)
-    if isinstance(one, dict) and isinstance(other, dict):
-        keys = [key for key in {**one, **other} if one.get(key) != other.get(key)]
-        old, new = ({key: each[key] for key in keys if key in each} for each in (one, other))
-    elif isinstance(one, list) and isinstance(other, list):
-        if len(one) != len(other):
-            return f"{count_text(len(one))}", f"{count_text(len(other))} entries"
-        pairs = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]
-        old, new = ([pair[at] for pair in pairs] for at in (0, 1))
-    return _data_text(old), _data_text(new)
+    if isinstance(one, list) and isinstance(other, list) and len(one) != len(other):
+        return count_text(len(one)), f"{count_text(len(other))} entries"
+    apart = [*_leaves("", one, other)]
+    texts = [
+        ", ".join(f"{name} {_data_text(pair[at])}".strip() for name, *pair in apart[:_TOLD])
+        for at in (0, 1)
+    ]
+    if len(apart) > _TOLD:
+        texts[1] += f" and {len(apart) - _TOLD} more"
+    return texts[0], texts[1]
+
+
+def _leaves(name: str, old: object, new: object) -> Iterator[tuple[str, object, object]]:
+    """The innermost places where two values differ, by the key that leads there."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            if old.get(key) != new.get(key):
+                yield from _leaves(key, old.get(key), new.get(key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for one, other in zip(old, new, strict=True):
+            if one != other:
+                yield from _leaves(name, one, other)
+    else:
+        yield name, old, new
 
 
 def _data(value: object) -> object:
@@ -501,7 +514,7 @@ class _Groups:
     def _one_sided(self, mark: Mark, at: int, rows: Sequence[Row]) -> Iterator[Line]:
         for group in grouped(self.sides.cells[at], self.table, self.summary, rows):
             keys = group.keys if at else map(self._renamed, self.summary.by, group.keys)
-            yield Line(mark, (*keys, *group.measures, "", *self._first(group.rows)))
+            yield Line(mark, (*keys, *group.measures, *self._first(group.rows)))
 
     def _renamed(self, cell: Cell, key: str) -> str:
         return self.sides.as_new(key) if _is_loop(cell) else key
@@ -529,7 +542,7 @@ class _Groups:
         also = self._also(rows)
         if not also and not any(ARROW in cell for cell in cells):
             also = self._told([row.changes for row in rows])  # what is shown reads the same
-        return Line("~", (*cells, also, *self._first(new)))
+        return Line("~", (*cells, *self._first(new)), also)
 
     def _keys_before(self, row: ChangedRow) -> tuple[str | None, ...]:
         """What the row was grouped by on the old side, where that has changed."""
@@ -583,13 +596,17 @@ class _Groups:
 
     def _told(self, rows: Sequence[Sequence[Change]]) -> str:
         """The same columns change in all of the rows: each by its value, or their range."""
+        # Numbers often follow from what the row is.
+        columns = sorted(zip(*rows, strict=True), key=lambda each: each[0].column.role == "measure")
         told = []
-        for changes in zip(*rows, strict=True):
+        for changes in columns[:_TOLD]:
             texts = [_texts(self.sides, change) for change in changes]
             first = texts[0]
             if any(each != first for each in texts):
                 first = _range(self.sides, changes)
             told.append(f"{changes[0].column.name.replace('_', ' ')} {ARROW.join(first)}")
+        if len(columns) > _TOLD:
+            told.append(f"and {len(columns) - _TOLD} more")
         return "; ".join(told)
 
     def _first(self, rows: Sequence[Row]) -> tuple[str, str]:

@@ -39,7 +39,8 @@ def legend(report: DiffReport) -> str:
         for stage in report.stages
         for section in stage.sections
         for text in chain(
-            *((one.old, one.new) for one in section.sums), *(each.cells for each in section.lines)
+            *((one.old, one.new) for one in section.sums),
+            *((*each.cells, each.also) for each in section.lines),
         )
     }
     used = [what for sign, what in _SIGNS.items() if any(sign in text for text in texts)]
@@ -106,12 +107,12 @@ def _section(section: Section, limit: int, width: int | None) -> Iterator[Line]:
         [(each.mark, *each.cells) for each in lines],
         width=width,
         marks=[STYLES[each.mark] for each in lines],
+        below=[each.also for each in lines],
     )
     for text in more(len(section.lines), limit, "line"):
         yield line(Span(f"  {text}", "dim"))
     if section.left_out:
-        text = f"  {count_text(section.left_out)} more rows differ that the report leaves out"
-        yield line(Span(text, "dim"))
+        yield line(Span(f"  {left_out(section.left_out)}", "dim"))
 
 
 INSTRUCTION_COLUMNS = (
@@ -171,6 +172,11 @@ def count_cells(count: Count) -> tuple[str, ...]:
     number = f"{'+' if difference > 0 else '−'}{count_text(abs(difference))}"
     was = f"{count_text(count.old)} → {count_text(count.new)}"
     return number, visible(count.opcode), visible(count.shape), was
+
+
+def left_out(rows: int) -> str:
+    """What is said of rows that the summary of their table leaves out."""
+    return f"not shown: {count_text(rows)} more that differ, which inspect leaves out too"
 
 
 def cut(items: Sequence[T], limit: int) -> Sequence[T]:

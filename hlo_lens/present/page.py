@@ -55,10 +55,12 @@ def grid(
     indent: int = 2,
     footer: Sequence[str] | None = None,
     marks: Sequence[str] = (),
+    below: Sequence[str] = (),
 ) -> Iterator[Line]:
     """The rows in aligned columns under their headings; `footer` under a rule.
 
-    `marks` are styles of the first cell of each row.
+    `marks` are styles of the first cell of each row; `below`, what stands on lines of its own under
+    each row, folded at `width` or `PROSE` columns.
 
     Where `width` is given and they are wider, headings are folded, then columns moved together,
     then spare columns left out, then cells folded at blanks, the widest first. A word that is still
@@ -78,10 +80,13 @@ def grid(
     bold = ["bold"] * len(columns)
     if any(headings):
         yield from _folded(headings, columns, widths, indent, gap, bold)
-    for row, mark in zip_longest(body, marks, fillvalue=""):
+    blank = " " * (indent + 2 * GAP)
+    for row, mark, under in zip_longest(body, marks, below, fillvalue=""):
         styles = [column.style for column in columns]
         styles[0] = mark or styles[0]
         yield from _folded(row, columns, widths, indent, gap, styles)
+        for text in folded(under, width or PROSE, indent=blank, hanging=blank) if under else ():
+            yield line(Span(text, "dim"))
     if footer is not None:
         rule = "─" * (sum(widths) + gap * (len(widths) - 1))
         yield line(" " * indent, Span(rule, "dim"))

@@ -63,5 +63,20 @@ def test_a_total_stands_under_a_rule() -> None:
     ]
 
 
+def test_what_stands_below_a_row_has_lines_of_its_own() -> None:
+    assert lines(40, below=("", "carry 2.0 KiB → 1.0 KiB; stacked 2 → 1 entries")) == [
+        "  loop                         bytes per",
+        "                                    step",
+        "  while.3 ×4 › while.7 ×8        1.5 KiB",
+        "  –                             12.0 MiB",
+        "      carry 2.0 KiB → 1.0 KiB; stacked 2",
+        "      → 1 entries",
+    ]
+    assert lines(None, below=("one",))[1:3] == [
+        "  while.3 ×4 › while.7 ×8         1.5 KiB",
+        "      one",
+    ]
+
+
 def test_a_line_as_text_has_no_styles_and_no_trailing_blanks() -> None:
     assert plain([line(Span("a", "bold"), "  "), ()]) == "a\n\n"
