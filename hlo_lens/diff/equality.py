@@ -129,7 +129,7 @@ def _equal(
     old, new = pairing.old, pairing.new
     if old.key(node).exact != new.key(other).exact:
         return False
-    if old.number == new.number:
+    if pairing.whole:
         return True
     values, others = old.values[node], new.values[other]
     return (

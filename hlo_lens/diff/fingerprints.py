@@ -200,7 +200,8 @@ class Bodies:
     """The computations of a module, but for those that only spell an asynchronous operation.
 
     hosts: of the instructions inside of these, by id, the id of the `async-start`. wrapped: by id
-    of the `async-start`, the computation. of: the bodies of all others, by index.
+    of the `async-start`, the computation. of: the bodies of all others, by index. calling: the
+    positions of the instructions of a computation that call others.
     """
 
     def __init__(self, graph: CallGraph, numbers: Numbers) -> None:
@@ -210,8 +211,13 @@ class Bodies:
         self.numbers = numbers
         self._known: dict[tuple[str, str, str, str], Key] = {}
         self._sites: dict[Instruction, list[CallSite]] = {}
+        self.calling: dict[Computation, list[int]] = {}
         for site in graph.sites:
-            self._sites.setdefault(site.caller, []).append(site)
+            found = self._sites.get(site.caller)
+            if found is None:
+                found = self._sites[site.caller] = []
+                self.calling.setdefault(site.caller.computation, []).append(site.caller.index)
+            found.append(site)
         self._wrapped = dict(self._find_wrapped())
         self.wrapped = {caller.id: callee for callee, caller in self._wrapped.items()}
         self.of: dict[int, Body] = {}
@@ -278,7 +284,7 @@ class Bodies:
             body.base = self._bases(body)
             body.up = ups(self, body)
             if body.number < 0:
-                body.number = self.numbers.of(("computation", *_results(self.numbers, body)))
+                body.number = self.numbers.of(("computation", *_graph(body)))
 
     def _bases(self, body: Body) -> list[int]:
         base = [-1 if key is None else key.strong for key in body.keys]
@@ -322,14 +328,17 @@ def ups(bodies: Bodies, body: Body, given: Mapping[Value, int] | None = None) ->
     return up
 
 
-def _results(numbers: Numbers, body: Body) -> list[int]:
-    """The class of the root, and those of what nobody uses: a side effect may be there."""
+def _graph(body: Body) -> list[Hashable]:
+    """What tells a computation from others: its result, and how often each class of node is there
+    and used. Two nodes of one class are not one node that is used twice."""
     producer, path = body.root
     if producer < 0:
         return []
-    used = {node for values in map(body.values.__getitem__, body.nodes) for node, _ in values}
-    unused = sorted(body.up[node] for node in body.nodes if node not in used and node != producer)
-    return [numbers.of((body.up[producer], path)), *unused]
+    uses = [0] * len(body.keys)
+    for node in body.nodes:
+        for its, _ in body.values[node]:
+            uses[its] += 1
+    return [body.up[producer], path, *sorted((body.up[node], uses[node]) for node in body.nodes)]
 
 
 def downs(bodies: Bodies, body: Body, ends: Mapping[int, int] | None = None) -> list[int]:
@@ -372,8 +381,8 @@ class _Reader:
         values += [()] * len(implied)
         callees = {
             index: sites
-            for index, opcode in enumerate(computation.opcodes)
-            if "-done" not in opcode and (sites := self._sites(index, opcode))
+            for index in self.bodies.calling.get(computation, ())
+            if (sites := self.bodies.sites(Instruction(computation, index)))
         }
         root = self._value(computation.root_index) if self.size else (-1, ())
         order = (*range(self.size, len(keys)), *range(self.size))  # operands stand above
@@ -388,9 +397,6 @@ class _Reader:
             root,
             callees,
         )
-
-    def _sites(self, index: int, opcode: str) -> tuple[CallSite, ...]:
-        return self.bodies.sites(Instruction(self.computation, index))
 
     def _key(self, index: int, opcode: str) -> Key | None:
         computation = self.computation
@@ -436,7 +442,13 @@ class _Reader:
     def _values(self, index: int, key: Key | None) -> tuple[Value, ...]:
         if key is None:
             return (self._value(index),)
-        return tuple(map(self._value, self.computation.operand_indices(index)))
+        opcodes = self.computation.opcodes
+        return tuple(
+            [
+                (at, ()) if at >= 0 and opcodes[at] != "get-tuple-element" else self._value(at)
+                for at in self.computation.operand_indices(index)
+            ]
+        )
 
     def _value(self, index: int) -> Value:
         """What an operand is, through any get-tuple-elements: they stand in front of it."""

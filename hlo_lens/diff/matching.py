@@ -173,7 +173,7 @@ class Matcher:
                     pairings[indices] = pairing
                 pairing.join(node, other)
         for pairing in pairings.values():
-            Neighbours(pairing).spread()
+            Neighbours(pairing, pairing.join_alike).spread()
             self._waiting.append(pairing)
 
     def _placed(self, side: Side) -> dict[Hashable, list[tuple[Body, int]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final
 
 from hlo_lens.diff.fingerprints import Body
@@ -18,10 +18,12 @@ _Groups = dict[Hashable, list[int]]
 
 class Neighbours:
     """Goes from matched nodes to their operands and users, as long as it finds some that match:
-    those with the strongest keys first. Each matched pair is looked at once a level."""
+    those with the strongest keys first. Each matched pair is looked at once a level. `join` makes
+    two nodes of the pairing partners."""
 
-    def __init__(self, pairing: Pairing) -> None:
+    def __init__(self, pairing: Pairing, join: Callable[[int, int], None]) -> None:
         self._pairing = pairing
+        self._join = join
         self._old, self._new = pairing.old, pairing.new
         self._waiting: list[deque[tuple[int, int]]] = [deque() for _ in range(_LEVELS)]
 
@@ -45,7 +47,7 @@ class Neighbours:
             for (producer, _), (its, _) in zip(values, others, strict=True):
                 told = _told(self._old, producer, level)
                 if told is not None and told == _told(self._new, its, level):
-                    self._pairing.join_alike(producer, its)
+                    self._join(producer, its)
             return
         if level == _LEVELS - 1:  # by its opcode alone, one is not told from another
             return
@@ -85,7 +87,7 @@ class Neighbours:
             if len(nodes) == len(partners) and (level < _LEVELS - 1 or len(nodes) == 1):
                 for node, other in zip(nodes, partners, strict=True):
                     if self._agree(node, other):
-                        self._pairing.join_alike(node, other)
+                        self._join(node, other)
 
     def _agree(self, node: int, other: int) -> bool:
         """Whether no operand of one has a partner that the other does not take there."""

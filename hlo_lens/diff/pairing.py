@@ -7,7 +7,7 @@ at each node and operand a fixed number of times.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
@@ -21,20 +21,28 @@ _MOST_COMPARED: Final = 256  # pairs of loops of one kind that are compared; mor
 
 
 def match_equal(pairing: Pairing) -> None:
-    """Match two computations of one class whole."""
-    old, new = pairing.old, pairing.new
-    if [old.up[node] for node in old.nodes] == [new.up[node] for node in new.nodes]:
-        for node, other in zip(old.nodes, new.nodes, strict=True):
-            pairing.join(node, other)
-    else:
-        keys, others = (
-            both(body.up, downs(side.bodies, body))
-            for side, body in ((pairing.old_side, old), (pairing.new_side, new))
+    """Match two computations of one class."""
+    if pairing.join_whole():
+        return
+    keys, others = (
+        both(body.up, downs(side.bodies, body))
+        for side, body in (
+            (pairing.old_side, pairing.old),
+            (pairing.new_side, pairing.new),
         )
-        for nodes, partners in pairing.groups(keys, others):
-            for node, other in zip(nodes, partners, strict=True):
-                pairing.join(node, other)
-    pairing.joined.clear()
+    )
+    neighbours = Neighbours(pairing, pairing.join)
+    several: list[tuple[list[int], deque[int]]] = []
+    for nodes, partners in pairing.groups(keys, others):
+        if len(nodes) == len(partners) == 1:
+            pairing.join(nodes[0], partners[0])
+        else:
+            several.append((nodes, deque(partners)))
+    for nodes, left in several:
+        for node in nodes:  # of several that are alike any will do, but then what is around them
+            pairing.join_first(node, left)
+            neighbours.spread()
+    neighbours.spread()
 
 
 def match_different(pairing: Pairing, given: Given) -> None:
@@ -54,7 +62,7 @@ def match_different(pairing: Pairing, given: Given) -> None:
     roots = old.root[0], new.root[0]
     if min(roots) >= 0 and old.opcode(roots[0]) == new.opcode(roots[1]):
         pairing.join(*roots)
-    neighbours = Neighbours(pairing)
+    neighbours = Neighbours(pairing, pairing.join_alike)
     neighbours.spread()
     if pairing.some_are_left():
         _match_left(pairing, neighbours)

@@ -53,13 +53,15 @@ class Side:
 class Pairing:
     """Two computations whose nodes are being matched with each other; partners are in the sides.
 
-    joined: the pairs that are new, for those who look at neighbours.
+    joined: the pairs that are new, for those who look at neighbours. whole: whether all nodes are
+    matched so that operands are matched with operands.
     """
 
     def __init__(self, old_side: Side, new_side: Side, old: Body, new: Body) -> None:
         self.old_side, self.new_side = old_side, new_side
         self.old, self.new = old, new
         self.joined: deque[tuple[int, int]] = deque()
+        self.whole = False
 
     def to_new(self, node: int) -> int:
         """The partner of a node of the old body; -1 for none in the new body."""
@@ -92,6 +94,37 @@ class Pairing:
             self.old_side.partners[place] = others
             self.new_side.partners[others] = place
             self.joined.append((node, other))
+
+    def join_whole(self) -> bool:
+        """Match all nodes in order, where none has a partner yet and the graphs are the same in
+        that order; whether they are."""
+        old, new = self.old, self.new
+        if [old.up[node] for node in old.nodes] != [new.up[node] for node in new.nodes]:
+            return False
+        pairs = dict(zip(old.nodes, new.nodes, strict=True))
+        partners, theirs = self.old_side.partners, self.new_side.partners
+        for node, other in pairs.items():
+            if partners[old.first + node] >= 0 or theirs[new.first + other] >= 0:
+                return False
+            for (producer, _), (its, _) in zip(old.values[node], new.values[other], strict=True):
+                if pairs.get(producer) != its:
+                    return False
+        for node, other in pairs.items():
+            partners[old.first + node] = new.first + other
+            theirs[new.first + other] = old.first + node
+        self.whole = True
+        return True
+
+    def join_first(self, node: int, others: deque[int]) -> None:
+        """Join a node with the first of these that has no partner, if it has none itself; what
+        stands in front of that in the queue goes."""
+        if self.old_side.partners[self.old.first + node] >= 0:
+            return
+        while others:
+            other = others.popleft()
+            if self.new_side.partners[self.new.first + other] < 0:
+                self.join(node, other)
+                return
 
     def join_alike(self, node: int, other: int) -> None:
         """Make two nodes partners, unless names say that one is of another part of the step: what

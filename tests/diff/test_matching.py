@@ -115,6 +115,38 @@ def test_exchanged_operands_change_their_user_and_nothing_else() -> None:
     assert names(found) == ([], [], ["x2"])
 
 
+SHARED = """HloModule m
+ENTRY main {
+  x = f32[8] parameter(0)
+  a = f32[8] sine(x)
+  b = f32[8] sine(x)
+  c = f32[8] negate(a)
+  d = f32[8] negate(b)
+  e = f32[8] exponential(a)
+  f = f32[8] exponential(b)
+  ROOT r = (f32[8], f32[8], f32[8], f32[8]) tuple(c, d, e, f)
+}
+"""
+
+
+def test_a_value_that_is_made_once_is_not_one_that_is_made_twice() -> None:
+    once = SHARED.replace("negate(b)", "negate(a)").replace("exponential(b)", "exponential(a)")
+    once = once.replace("  b = f32[8] sine(x)\n", "")
+    found = matched(SHARED, once)
+    assert not found.same
+    assert len(found.only_old) == 1
+    crossed = SHARED.replace("exponential(a)", "exponential(b)", 1).replace(
+        "f = f32[8] exponential(b)", "f = f32[8] exponential(a)"
+    )
+    assert not matched(SHARED, crossed).same
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_what_is_alike_each_goes_with_its_neighbours(seed: int) -> None:
+    for rewritten in dict(harmless(SHARED, seed=seed)).values():
+        assert matched(SHARED, rewritten).same
+
+
 # -- unchanged neighbourhoods
 
 
