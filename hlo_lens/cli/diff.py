@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import click
+from click.core import ParameterSource
 
 from hlo_lens.cli.common import (
     FAILED,
@@ -87,7 +88,9 @@ def command(
     hlolens diff before.hlo after.hlo --only collectives --format markdown
     hlolens diff --exact program yesterday.hlo today.hlo > /dev/null && echo the same
     """
-    if exact and (only or ignored or limit is not None):
+    context = click.get_current_context()
+    given = map(context.get_parameter_source, ("only", "ignored", "limit"))
+    if exact and ParameterSource.COMMANDLINE in given:
         raise click.UsageError("--exact compares no tables: it takes no --only and the like")
     if not _tables_are_known((*only, *ignored)):
         return

@@ -18,7 +18,8 @@ from hlo_lens.diff.model import (
     StageDiff,
     TableDiff,
 )
-from hlo_lens.diff.report import amounts
+from hlo_lens.diff.sections import amounts
+from hlo_lens.diff.values import Sides
 from hlo_lens.facts import SCHEMA_VERSION, Table
 from hlo_lens.hlo import Instruction
 from hlo_lens.present.quantities import Bounds
@@ -112,6 +113,7 @@ def _side(program: Program) -> dict[str, object]:
 def _stage(diff: ProgramDiff, stage: StageDiff, limit: int) -> dict[str, object]:
     matching = stage.matching
     bodies = [body for body in stage.bodies if not body.same]
+    sides = Sides(diff, stage)
     return _limited(
         {
             "stage": diff.old.program.stages[stage.old],
@@ -127,7 +129,7 @@ def _stage(diff: ProgramDiff, stage: StageDiff, limit: int) -> dict[str, object]
                 },
                 limit,
             ),
-            "tables": [_table(diff, stage, table, limit) for table in stage.tables],
+            "tables": [_table(sides, table, limit) for table in stage.tables],
             "loops": [_body(body, limit) for body in bodies],
         },
         limit,
@@ -163,7 +165,7 @@ def _instruction(instruction: Instruction) -> dict[str, object]:
     }
 
 
-def _table(diff: ProgramDiff, stage: StageDiff, one: TableDiff, limit: int) -> dict[str, object]:
+def _table(sides: Sides, one: TableDiff, limit: int) -> dict[str, object]:
     return _limited(
         {
             "table": one.table.name,
@@ -176,7 +178,7 @@ def _table(diff: ProgramDiff, stage: StageDiff, one: TableDiff, limit: int) -> d
                     "old": _bounds(old),
                     "new": _bounds(new),
                 }
-                for measure, old, new in amounts(diff, stage, one.table)
+                for measure, old, new in amounts(sides, one.table)
             ],
             "removed": [_row(one.table, row) for row in one.removed],
             "added": [_row(one.table, row) for row in one.added],

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from hlo_lens.diff.exact_report import ExactReport, Shown
-from hlo_lens.diff.report import Body, DiffReport, Section, StageReport
+from hlo_lens.diff.instructions import Body
+from hlo_lens.diff.report import DiffReport, StageReport
+from hlo_lens.diff.sections import Section
 from hlo_lens.diff.terminal import (
     INSTRUCTION_COLUMNS,
     SUM_COLUMNS,

@@ -7,8 +7,11 @@ from itertools import chain
 from typing import TypeVar
 
 from hlo_lens.diff.exact_report import ExactReport, Shown
+from hlo_lens.diff.instructions import Body, InstructionLine
 from hlo_lens.diff.model import Count
-from hlo_lens.diff.report import Body, DiffReport, InstructionLine, Mark, Section, StageReport
+from hlo_lens.diff.report import DiffReport, StageReport
+from hlo_lens.diff.sections import Section
+from hlo_lens.diff.values import Mark
 from hlo_lens.present.page import PROSE, Column, Line, Span, folded, grid, line
 from hlo_lens.present.quantities import UNKNOWN, count_text, visible
 

@@ -96,6 +96,15 @@ def test_what_does_not_go_together(cli: Cli, sides: tuple[Path, Path]) -> None:
     assert cli("diff", *sides, "--limit", "-1").code == 2
 
 
+def test_what_a_config_file_sets_is_no_mistake(
+    cli: Cli, sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sides[0].parent)
+    Path("hlolens.toml").write_text('[diff]\nignore-table = ["collectives"]\nlimit = 1\n')
+    assert cli("diff", *sides).out.startswith("different: instructions 2; ")
+    assert cli("diff", *sides, "--exact", "program").code == 1
+
+
 def test_one_side_from_standard_input(cli: Cli, sides: tuple[Path, Path]) -> None:
     old, _ = sides
     ran = cli("diff", old, "-", stdin=step(1).encode())
