@@ -24,6 +24,7 @@ lint: $(VENV)/.installed-dev ## Check style and types
 
 bench: $(VENV)/.installed-test ## Measure speed and memory
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.diff
 
 readme: $(VENV)/.installed-test ## Run the README's commands and put their output in place
 	$(BIN)/python -m tests.test_readme

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from benchmarks import diff
 from benchmarks.__main__ import DEMO
 from benchmarks.measure import Result, everything
 
@@ -32,3 +35,16 @@ def test_without_the_reference_there_is_no_verdict() -> None:
     alone = Result("parse", "40 ms", None, 0.5, "the C++ parse")
     assert alone.met
     assert "needs the C++ parse" in str(alone)
+
+
+def test_a_diff_is_measured_against_half_the_layers_and_a_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(diff, "LAYERS", (2, 4))
+    half, whole = diff.growth(1)
+    assert (half.what, half.ratio) == ("2 layers", None)
+    assert (whole.what, whole.ratio is not None) == ("4 layers", True)
+    assert [result.what for result in diff.beside_a_report(DEMO, 1)] == [
+        "hlolens inspect",
+        "hlolens diff",
+    ]
