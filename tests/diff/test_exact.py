@@ -385,3 +385,41 @@ def test_the_bodies_of_real_kernels_are_read(case: str) -> None:
     bodies = [kernels.without_locations(raw) for raw in configs if "TUzvU" in raw or "EFR" in raw]
     assert bodies
     assert all("module" in body and ".py" not in body and "loc(" not in body for body in bodies)
+
+
+STEP = """
+import jax, jax.numpy as jnp
+
+def {name}(weights, x):
+    def layer(h, weight):
+        return jnp.tanh(h @ weight), None
+
+    def loss(weights):
+        h, _ = jax.lax.scan(jax.checkpoint(layer), x, weights)
+        return ({power})(h).sum()
+
+    return jax.value_and_grad(loss)(weights)
+"""
+
+
+def compiled(name: str, line: int, power: str = "lambda h: h ** 2") -> list[str]:
+    """The HLO of a function of that name, before and after optimization, which may compile it
+    anew each time."""
+    import jax
+
+    names: dict[str, object] = {}
+    source = "\n" * line + STEP.format(name=name, power=power)
+    exec(compile(source, f"{name}.py", "exec"), names)
+    shapes = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((4, 64, 64), (8, 64))]
+    lowered = jax.jit(names[name]).lower(*shapes)
+    return [lowered.as_text("hlo", debug_info=True), lowered.compile().as_text()]
+
+
+@pytest.mark.jax
+def test_two_compiles_of_one_function_are_the_same_program() -> None:
+    here, elsewhere = compiled("step", 0), compiled("train", 40)
+    other = compiled("step", 0, "lambda h: h ** 3")
+    for old, new, cubed in zip(here, elsewhere, other, strict=True):
+        assert apart(old, new) is None
+        assert apart(old, new, "text") is not None
+        assert apart(old, cubed) is not None
