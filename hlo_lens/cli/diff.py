@@ -81,7 +81,7 @@ def command(
     Instructions are matched by what they compute, not by their names, and rows of the tables by
     their instructions. Names, ids, channel ids and metadata make no difference. Of two dump
     folders, each stage that both have is compared; two files are compared whatever their stages
-    are. Without --only, these are the tables that a report shows, and the findings.
+    are. Without --only, that is all instructions, the tables that a report shows, and the findings.
 
     \b
     hlolens diff before/ after/ --stage opt
