@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from hlo_lens.analysis import Loop, ModuleAnalysis
-from hlo_lens.diff.fingerprints import given_shape
+from hlo_lens.diff.keys import given_shape
 from hlo_lens.diff.model import BodyDelta, Count, Matching
 from hlo_lens.hlo import Computation, Instruction
 

@@ -7,7 +7,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hlo_lens.analysis import CallSite
-from hlo_lens.diff.fingerprints import Body, Numbers, Value, plain_shape
+from hlo_lens.diff.fingerprints import Body, Value
+from hlo_lens.diff.keys import Numbers, plain_shape
 from hlo_lens.hlo import parse_shape
 
 Route = dict[int, int]
@@ -30,8 +31,8 @@ class Given:
 
     old, new: by value of their parameters, a number that says which value of the caller it is.
     old_ends, new_ends: the same by operand of their roots, where these are what a next iteration
-    is given. parameters: by old parameter, the new one that is given the same, or part of it. routes: by parameter
-    of the old one, which of its elements is which of the new one's.
+    is given. parameters: by old parameter, the new one that is given the same, or a part of it.
+    routes: by old parameter, which of its elements is which of the new one's.
     """
 
     old: dict[Value, int] = field(default_factory=dict)

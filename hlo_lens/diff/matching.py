@@ -13,7 +13,7 @@ from typing import Final
 
 from hlo_lens.analysis import ModuleAnalysis
 from hlo_lens.diff.equality import result
-from hlo_lens.diff.fingerprints import Bodies, Body, Numbers
+from hlo_lens.diff.fingerprints import Bodies, Body
 from hlo_lens.diff.given import (
     Call,
     Given,
@@ -26,6 +26,7 @@ from hlo_lens.diff.given import (
     paired,
     slots,
 )
+from hlo_lens.diff.keys import Numbers
 from hlo_lens.diff.model import Matching
 from hlo_lens.diff.neighbours import Neighbours
 from hlo_lens.diff.pairing import match_different, match_equal

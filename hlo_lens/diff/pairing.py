@@ -12,8 +12,9 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 from hlo_lens.analysis.names import last_component
-from hlo_lens.diff.fingerprints import Body, Key, downs, ups
+from hlo_lens.diff.fingerprints import Body, downs, ups
 from hlo_lens.diff.given import Given
+from hlo_lens.diff.keys import Key
 from hlo_lens.diff.neighbours import CONTROL, Neighbours
 from hlo_lens.diff.sides import Keys, Pairing, Side, both
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_lens.analysis import Loop
-from hlo_lens.diff.fingerprints import given_shape
+from hlo_lens.diff.keys import given_shape
 from hlo_lens.diff.model import Change, ChangedRow, Matching, Move, Row, TableDiff
 from hlo_lens.facts import COMMON, Column, Table
 from hlo_lens.hlo import Module

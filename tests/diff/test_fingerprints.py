@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hlo_lens.analysis.calls import CallGraph
-from hlo_lens.diff.fingerprints import Bodies, Body, Numbers, attributes_of, downs, given_shape
+from hlo_lens.diff.fingerprints import Bodies, Body, downs
+from hlo_lens.diff.keys import Numbers, attributes_of, given_shape
 from hlo_lens.hlo import parse
 from tests.diff.texts import SPELLED
 from tests.mutate import harmless
