@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from hlo_lens.analysis import split_path
+from hlo_lens.analysis.names import is_absolute
 
 LABEL: Final = "rematted_computation"
 _BOUNDARY: Final = frozenset(("checkpoint", "remat", "remat2"))
@@ -17,13 +18,14 @@ _COMPILER: Final = re.compile(r"\.remat\d*(?=\.|\Z)")
 
 
 def scope_of(op_name: str) -> str | None:
-    """The path in front of the last label: where the region stands. None without a label.
+    """The path in front of the last label, without the program's own name: where the region stands.
+    None without a label.
 
     A part that labels hold twice, as in a checkpoint inside a checkpoint, is a scope of its own.
     """
     path = split_path(op_name)
     labels = [k for k, component in enumerate(path) if _plain(component) == LABEL]
-    return "/".join(path[: labels[-1]]) if labels else None
+    return "/".join(path[int(is_absolute(path[0])) : labels[-1]]) if labels else None
 
 
 def depth_of(scope: str) -> int:
@@ -35,9 +37,8 @@ def depth_of(scope: str) -> int:
 def plain_path(op_name: str) -> tuple[str, ...]:
     """The path without what tells phases and checkpoints: equal for an operation of the forward,
     and for what replays it."""
-    return tuple(
-        plain for component in split_path(op_name) if (plain := _plain(component)) not in _EMPTY
-    )
+    plain = (_plain(component) for component in split_path(op_name))
+    return tuple(component for component in plain if component not in _EMPTY)
 
 
 def _plain(component: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from hlo_lens.analysis.names import is_absolute
 from hlo_lens.analysis.schedule import IDLE_TARGETS
 from hlo_lens.facts import (
     COMMON,
@@ -54,7 +55,12 @@ REGIONS = Table(
     (
         *COMMON,
         _KIND,
-        Column("scope", "text", "identity", "op_name in front of the label; NULL without labels"),
+        Column(
+            "scope",
+            "text",
+            "identity",
+            "op_name in front of the label, without the program; NULL: no label",
+        ),
         Column("depth", "int", "structural", "checkpoints inside each other there, from 1"),
         Column(
             "barrier",
@@ -559,10 +565,16 @@ def _forward_flops(found: Occurrences, region: _Region) -> int | None:
         return None
     scope = _scope(region)
     matmuls = [one for one in found.of_forward if one.work == "matmul"]
-    named = [one for one in matmuls if one.op_name and one.path[: len(scope)] == scope]
+    named = [one for one in matmuls if one.op_name and _stands_under(one.path, scope)]
     loops = {one.via[:1] for one in named if one.via and one.via[0].opcode == "while"}
     unnamed = [one for one in matmuls if one.op_name is None and one.via[:1] in loops]
     return _flops([*named, *unnamed])
+
+
+def _stands_under(path: _Scope, scope: _Scope) -> bool:
+    """Whether a path begins with a scope, behind the name of the program."""
+    start = int(bool(path) and is_absolute(path[0]))
+    return path[start : start + len(scope)] == scope
 
 
 def _evidence(region: _Region) -> str:
