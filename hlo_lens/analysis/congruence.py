@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from hlo_lens.analysis.loops import Loop
     from hlo_lens.analysis.module_analysis import ModuleAnalysis
 
-# Calls and loops inside each other, instructions run on numbers, places where a computation is
-# called: what is beyond is equal to nothing. Real programs are far below.
+# Calls and loops inside each other; how often an instruction is run on numbers, and a computation is
+# called, in the mean. What is beyond is equal to nothing. Real programs are far below: 5 and 2.
 _MOST_NESTED: Final = 64
-_MOST_STEPS: Final = 1 << 23
-_MOST_CONTEXTS: Final = 1 << 17
+_MOST_RUNS: Final = 32
+_MOST_CALLS: Final = 16
+_FEW: Final = 1 << 14
 # The range of a slice of an array with one dimension.
 _RANGE: Final = re.compile(r"slice=\{\[(\d+):(\d+)\]\}")
 # What an operation applies to elements runs on no level of loops.
@@ -84,6 +85,9 @@ class Congruence:
         self.numbers = Numbers()
         self.loops: dict[Instruction, Loop] = {loop.instr: loop for loop in analysis.loops}
         self._ran = 0
+        module = analysis.module
+        self._most_steps = _FEW + _MOST_RUNS * module.instruction_count
+        self._most_contexts = _FEW + _MOST_CALLS * len(module.computations)
         self._steps: dict[Computation, list[Step]] = {}
         self._known: dict[tuple[Computation, tuple[Tree, ...], int], Evaluation] = {}
         self._applied: dict[Computation, int] = {}
@@ -94,7 +98,7 @@ class Congruence:
     @property
     def complete(self) -> bool:
         """Whether all of the program was run; where not, what is missing is equal to nothing."""
-        return self._ran < _MOST_STEPS
+        return self._ran < self._most_steps
 
     @cached_property
     def entry(self) -> Evaluation | None:
@@ -116,7 +120,7 @@ class Congruence:
         waiting = [Context(self.entry, (), 1)]
         for context in waiting:  # grows while it is walked
             yield context
-            if len(waiting) > _MOST_CONTEXTS:
+            if len(waiting) > self._most_contexts:
                 continue
             for index, calls in context.evaluation.inner.items():
                 caller = Instruction(context.evaluation.computation, index)
