@@ -4,6 +4,7 @@ from hlo_lens.analysis.calls import CallGraph, CallKind, CallSite
 from hlo_lens.analysis.dataflow import (
     MOVES,
     Source,
+    Use,
     Value,
     constant_value,
     consumers,
@@ -11,6 +12,7 @@ from hlo_lens.analysis.dataflow import (
     producer,
     through,
     trace,
+    uses,
     value_source,
 )
 from hlo_lens.analysis.loops import Loop, Origin, Stacked, origin, stacked
@@ -34,6 +36,7 @@ __all__ = [
     "Stacked",
     "Trips",
     "TripsKind",
+    "Use",
     "Value",
     "constant_value",
     "consumers",
@@ -45,5 +48,6 @@ __all__ = [
     "stacked",
     "through",
     "trace",
+    "uses",
     "value_source",
 ]

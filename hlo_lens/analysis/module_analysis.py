@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from hlo_lens.analysis.calls import CallGraph, CallSite, written_computation
 from hlo_lens.analysis.loops import Loop, Nesting
 from hlo_lens.analysis.multiplicity import Bounds, Executions, executions, multiplicity
 from hlo_lens.analysis.phase import Naming, Phase
 from hlo_lens.hlo import Computation, Instruction, Module
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis.congruence import Congruence
 
 
 class ModuleAnalysis:
@@ -60,6 +64,13 @@ class ModuleAnalysis:
         """How many loops are around a computation; None where its callers differ and where
         nothing calls it."""
         return self._nesting.places[written_computation(computation).index].depth
+
+    @cached_property
+    def congruence(self) -> Congruence:
+        """Which instructions compute the same value; see `congruence`."""
+        from hlo_lens.analysis.congruence import Congruence
+
+        return Congruence(self)
 
     def op_names(self, computation: Computation) -> Sequence[str | None]:
         """The op_name of each written instruction of a computation, by position."""

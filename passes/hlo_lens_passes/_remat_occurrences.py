@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hlo_lens.analysis import origin
 from hlo_lens.analysis.collectives import COLLECTIVE_OPCODES
-from hlo_lens.analysis.congruence import Congruence, Context
 from hlo_lens.analysis.names import PHASES, is_absolute, own_op_name, rank_of
 from hlo_lens.facts.context import source_of
 from hlo_lens.hlo import Instruction
@@ -21,6 +20,7 @@ from hlo_lens_passes._remat_paths import is_compiler_remat, plain_path, scope_of
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import Loop, ModuleAnalysis
+    from hlo_lens.analysis.congruence import Context
     from hlo_lens.analysis.values import Tree
     from hlo_lens.hlo import Computation
 
@@ -105,7 +105,7 @@ class Occurrences:
         """`operations`: the matmuls, kernels and collectives of the module, by instruction id."""
         self.analysis = analysis
         self.operations = operations
-        self.congruence = Congruence(analysis)
+        self.congruence = analysis.congruence
         self.numbers = self.congruence.numbers
         self.labelled: list[Occurrence] = []
         self.renamed: list[Occurrence] = []
