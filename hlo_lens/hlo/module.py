@@ -180,15 +180,6 @@ class Instruction:
             return match[1]
         if "metadata=" not in tail:
             return None
-        tail = self.tail
-        match = _FRAME_ID.search(tail)
-        if match is not None and tail.count('"', 0, match.start()) % 2 == 0:
-            frames = self.computation.module._readable_frames
-            frame = None if frames is None else frames.frames.get(int(match[1]))
-            if frame is not None:
-                return f"{frame.file}:{frame.line}"
-        if "metadata=" not in tail:
-            return None
         try:
             metadata = self.metadata
         except ValueError:  # `metadata` says what is wrong with it; the name is not known
@@ -257,6 +248,15 @@ class Instruction:
     def source(self) -> str | None:
         """`file:line` of the innermost frame, or of the metadata; None where neither says, also
         where neither can be read."""
+        tail = self.tail
+        match = _FRAME_ID.search(tail)
+        if match is not None and tail.count('"', 0, match.start()) % 2 == 0:
+            frames = self.computation.module._readable_frames
+            frame = None if frames is None else frames.frames.get(int(match[1]))
+            if frame is not None:
+                return f"{frame.file}:{frame.line}"
+        if "metadata=" not in tail:
+            return None
         try:
             metadata = self.metadata
         except ValueError:  # `metadata` says what is wrong with it

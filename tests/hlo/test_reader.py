@@ -84,6 +84,14 @@ def test_stack_frames_resolve_innermost_first() -> None:
     assert module.entry.instructions["n"].source == "dir with space/b.py:20"
 
 
+def test_a_frame_is_no_name() -> None:
+    text = FEATURES["stack-frame tables"].text
+    without = parse(text.replace('op_name="jit(f)/neg" ', "")).entry.instructions["n"]
+    assert (without.op_name, without.source) == (None, "dir with space/b.py:20")
+    escaped = parse(text.replace("jit(f)/neg", "a[\\'b\\']")).entry.instructions["n"]
+    assert (escaped.op_name, escaped.source) == ("a['b']", "dir with space/b.py:20")
+
+
 # -- looking things up ----------------------------------------------------------------------------
 
 
