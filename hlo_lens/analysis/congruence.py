@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from hlo_lens.analysis.loops import Loop
     from hlo_lens.analysis.module_analysis import ModuleAnalysis
 
-# Calls and loops inside each other; how often an instruction is run on numbers, and a computation is
-# called, in the mean. What is beyond is equal to nothing. Real programs are far below: 5 and 2.
+# Calls and loops inside each other; how often an instruction is run on numbers, and a computation
+# is called, in the mean. What is beyond is equal to nothing. Real programs are far below: 5 and 2.
 _MOST_NESTED: Final = 64
 _MOST_RUNS: Final = 32
 _MOST_CALLS: Final = 16
@@ -120,7 +120,7 @@ class Congruence:
         waiting = [Context(self.entry, (), 1)]
         for context in waiting:  # grows while it is walked
             yield context
-            if len(waiting) > self._most_contexts:
+            if len(waiting) > self._most_contexts or len(context.via) >= _MOST_NESTED:
                 continue
             for index, calls in context.evaluation.inner.items():
                 caller = Instruction(context.evaluation.computation, index)
