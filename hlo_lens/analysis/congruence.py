@@ -486,7 +486,7 @@ class _Carry:
         """Element k behind the loop: an array to which each iteration has written a slice, or what
         the last iteration made of it."""
         number = self.numbers[last]
-        if number.kind == "dynamic-update-slice" and number.operands[0] == self._leaf(k):
+        if number.kind == "dynamic-update-slice" and number.operands[:1] == (self._leaf(k),):
             starts = number.operands[2:]
             moving = [d for d, start in enumerate(starts) if self._moves(start)]
             fixed = [start for d, start in enumerate(starts) if d not in moving]

@@ -113,7 +113,7 @@ def _operation(instr: Instruction, opcode: str, operands: tuple[Operand, ...]) -
         return Step(index, "integer", opcode, operands, (*detail, direction and direction[1]))
     if opcode in _REARRANGING and _moves_only(instr, attributes, dimensions):
         return Step(index, "move", opcode, operands)
-    if opcode in _AT_STARTS:
+    if opcode in _AT_STARTS and operands:
         first = _AT_STARTS[opcode]
         starts = zip(operands[first:], _sizes(instr)[0], strict=False)
         operands = (*operands[:first], *(start for start, size in starts if size != "1"))
