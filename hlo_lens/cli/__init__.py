@@ -24,6 +24,7 @@ VERBS = {
     "query": "Ask the tables with SQL.",
     "show": "Show one instruction or computation, and how it is reached.",
     "diff": "Say what changed between two programs, or whether they are the same.",
+    "remat": "Say what a checkpoint keeps and replays, or what a policy changes.",
     "ls": "List the modules and stages of a dump folder.",
     "compile": "Compile a jax function for a TPU, GPU or CPU that need not be here.",
     "targets": "List what can be compiled for, and what to install for it.",
