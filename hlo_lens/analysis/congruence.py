@@ -15,16 +15,18 @@ side effects, and constants that the text elides, are equal to nothing but thems
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from hlo_lens.analysis.calls import CallSite
+from hlo_lens.analysis.contractions import Contraction
 from hlo_lens.analysis.dataflow import called, is_invariant
 from hlo_lens.analysis.multiplicity import runs_once
 from hlo_lens.analysis.steps import Step, steps_of
-from hlo_lens.analysis.values import Numbers, Tree, progression
+from hlo_lens.analysis.values import Numbers, progression
+from hlo_lens.analysis.views import View
 from hlo_lens.hlo import Computation, Instruction
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ _MOST_RUNS: Final = 32
 _MOST_CALLS: Final = 16
 _FEW: Final = 1 << 14
 # The range of a slice of an array with one dimension.
-_RANGE: Final = re.compile(r"slice=\{\[(\d+):(\d+)\]\}")
+_RANGE: Final = re.compile(r"slice=\{\[(\d{1,18}):(\d{1,18})\]\}", re.A)
+_SIZES: Final = re.compile(r"sizes=\{([0-9,]+)\}", re.A)
+_DTYPE: Final = re.compile(r"([su])(\d{1,3})\[", re.A)
 # What an operation applies to elements runs on no level of loops.
 _APPLIED: Final = -1
 
@@ -53,12 +57,12 @@ class Evaluation:
     """
 
     computation: Computation
-    values: list[Tree]
+    values: list[int]
     inner: dict[int, list[tuple[str, Evaluation]]] = field(default_factory=dict)
     reads: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
-    def result(self) -> Tree:
+    def result(self) -> int:
         return self.values[self.computation.root_index]
 
     def note_reads(self, level: int, straight: int, reverse: int) -> None:
@@ -89,10 +93,10 @@ class Congruence:
         self._most_steps = _FEW + _MOST_RUNS * module.instruction_count
         self._most_contexts = _FEW + _MOST_CALLS * len(module.computations)
         self._steps: dict[Computation, list[Step]] = {}
-        self._known: dict[tuple[Computation, tuple[Tree, ...], int], Evaluation] = {}
+        self._known: dict[tuple[Computation, tuple[int, ...], int], Evaluation] = {}
         self._applied: dict[Computation, int] = {}
         # Operands of async starts that more operands are still to come for.
-        self._waiting: dict[tuple[int, int], list[Tree]] = {}
+        self._waiting: dict[tuple[int, int], list[int]] = {}
         self._nested = 0
 
     @property
@@ -138,7 +142,7 @@ class Congruence:
 
     # -- a computation ----------------------------------------------------------------------------
 
-    def run(self, computation: Computation, arguments: tuple[Tree, ...], level: int) -> Evaluation:
+    def run(self, computation: Computation, arguments: tuple[int, ...], level: int) -> Evaluation:
         """The computation on these arguments, `level` loops deep."""
         key = (computation, arguments, level)
         known = self._known.get(key)
@@ -152,7 +156,7 @@ class Congruence:
         self._nested -= 1
         return found
 
-    def _run_steps(self, found: Evaluation, arguments: tuple[Tree, ...], level: int) -> None:
+    def _run_steps(self, found: Evaluation, arguments: tuple[int, ...], level: int) -> None:
         computation, values = found.computation, found.values
         steps = self._steps.get(computation)
         if steps is None:
@@ -160,7 +164,7 @@ class Congruence:
         self._ran += len(steps)
         element = self.numbers.element
         for step in steps:
-            operands: list[Tree] = []
+            operands: list[int] = []
             for base, path in step.operands:
                 value = values[base] if base >= 0 else self._argument(arguments, ~base)
                 for index in path:
@@ -168,7 +172,7 @@ class Congruence:
                 operands.append(value)
             values[step.position] = _RUN[step.kind](self, found, step, operands, level)
 
-    def _argument(self, arguments: tuple[Tree, ...], number: int) -> Tree:
+    def _argument(self, arguments: tuple[int, ...], number: int) -> int:
         if number < len(arguments):
             return arguments[number]
         return self.numbers.make("argument", ("missing", number))
@@ -178,21 +182,24 @@ class Congruence:
 
     # -- steps: (evaluation, step, operands, level) -> what the instruction gives -----------------
 
-    def _move(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _move(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         return operands[0] if operands else self._itself(found, step, operands, level)
 
-    def _element(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _element(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         if not operands or not isinstance(step.detail, int):
             return self._itself(found, step, operands, level)
         return self.numbers.element(operands[0], step.detail)
 
-    def _tuple(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
-        return tuple(operands)
+    def _tuple(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        return self.numbers.packed(operands)
 
-    def _itself(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _view(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        return self.numbers.viewed(operands[0], cast(View, step.detail))
+
+    def _itself(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         return self._unknown(found.computation, step.position)
 
-    def _constant(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _constant(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         """Constants of one text are one, whatever their dtype."""
         instr = Instruction(found.computation, step.position)
         text = instr.argument_text.strip()
@@ -205,79 +212,89 @@ class Congruence:
             return self._itself(found, step, operands, level)
         return self.numbers.make("constant", (step.detail, text))
 
-    def _general(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
-        numbers = tuple(map(self.numbers.one, operands))
+    def _general(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        numbers = tuple(operands)
         if step.applies:
             numbers += self._applied_by(found.computation, step.position)
         return self.numbers.make(step.opcode, step.detail, numbers)
 
-    def _integer(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _integer(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         opcode, direction = step.opcode, step.detail[-1] if isinstance(step.detail, tuple) else None
-        numbers = tuple(map(self.numbers.one, operands))
-        calculated = self.numbers.calculated(direction or opcode, numbers)
+        bounds = _bounds(Instruction(found.computation, step.position).shape_text)
+        calculated = self.numbers.calculated(direction or opcode, tuple(operands), bounds)
         return calculated if calculated is not None else self._general(found, step, operands, level)
 
-    def _select(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
-        chosen = self.numbers.integer_of(self.numbers.one(operands[0])) if operands else None
+    def _select(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        chosen = self.numbers.integer_of(operands[0]) if operands else None
         if chosen is None or len(operands) != 3:
             return self._general(found, step, operands, level)
         return operands[1] if chosen else operands[2]
 
-    def _collective(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _collective(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         """Of several operands, each result is that of its own; a start gives what its done does."""
         detail = step.detail
         applied = self._applied_by(found.computation, step.position)
-        make, one = self.numbers.make, self.numbers.one
+        make = self.numbers.make
         if step.opcode == "all-gather" or step.opcode == "all-reduce":
-            results = tuple(make(step.opcode, detail, (one(o), *applied)) for o in operands)
-            return results[0] if len(results) == 1 else results
-        return make(step.opcode, detail, (*map(one, operands), *applied))
+            results = [make(step.opcode, detail, (one, *applied)) for one in operands]
+            return results[0] if len(results) == 1 else self.numbers.packed(results)
+        return make(step.opcode, detail, (*operands, *applied))
 
-    def _slice(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
-        """A slice of what a loop has stacked is what it wrote in that iteration."""
-        numbers = tuple(map(self.numbers.one, operands))
-        stack = self.numbers[numbers[0]] if numbers else None
-        if stack is not None and stack.kind == "stack" and isinstance(stack.detail, int):
+    def _slice(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        """A slice of what a loop has stacked is what it wrote in that iteration, or part of it."""
+        stack = self.numbers[operands[0]] if operands else None
+        if stack is not None and stack.kind == "stack":
+            assert isinstance(stack.detail, tuple)
             index, written, _ = stack.operands
-            at = numbers[1 + stack.detail] if 1 + stack.detail < len(numbers) else None
-            others = [n for d, n in enumerate(numbers[1:]) if d != stack.detail]
-            if at is not None and all(self.numbers.integer_of(n) == 0 for n in others):
-                wrote, reads = self.numbers.series_of(index), self.numbers.series_of(at)
-                if wrote is not None and reads is not None:
-                    straight, reverse = reads == wrote, reads == wrote.reversed()
-                    found.note_reads(reads.level, straight, reverse)
-                    if straight:
-                        return written
+            moving, size = stack.detail
+            at = operands[1 + moving] if 1 + moving < len(operands) else None
+            wrote = self.numbers.series_of(index)
+            reads = None if at is None else self.numbers.series_of(at)
+            others = [self.numbers.integer_of(n) for d, n in enumerate(operands[1:]) if d != moving]
+            part = _part(cast(tuple[str, str], step.detail), moving, size, others)
+            if wrote is not None and reads is not None and part is not None:
+                straight, reverse = reads == wrote, reads == wrote.reversed()
+                found.note_reads(reads.level, straight, reverse)
+                if straight:
+                    return self.numbers.make("slice", part, (written,)) if part else written
         return self._general(found, step, operands, level)
 
-    def _concat(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
-        """An array that was copied in slices, put together again: that array."""
-        parts = [self.numbers[self.numbers.one(operand)] for operand in operands]
+    def _concat(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        """An array that was copied in slices, put together again: that array.
+
+        The slices lie in memory where they were in the array, in whatever order they are given.
+        """
+        parts = [self.numbers[operand] for operand in operands]
         sources = {part.operands for part in parts}
         if len(sources) == 1 and all(part.kind == "slice" for part in parts):
             ranges = [_RANGE.search(str(part.detail)) for part in parts]
             at = 0
             for start, end in sorted((int(r[1]), int(r[2])) if r else (-1, -1) for r in ranges):
                 at = end if start == at else -1
-            if at > 0 and _is_joined(Instruction(found.computation, step.position)):
-                return next(iter(sources))[0]
+            detail = parts[0].detail
+            whole = isinstance(detail, tuple) and detail[2] == (f"[{at}]",)
+            if whole and step.detail is not None:
+                return self.numbers.viewed(next(iter(sources))[0], cast(View, step.detail))
         return self._general(found, step, operands, level)
 
-    def _call(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _dot(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        return self.numbers.dot(cast(Contraction, step.detail), operands[0], operands[1])
+
+    def _call(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         instr = Instruction(found.computation, step.position)
         callee = called(instr, "calls") or called(instr, "to_apply")
         if callee is None:
             return self._general(found, step, operands, level)
         return self._inner(found, step.position, "call", callee, tuple(operands), level)
 
-    def _custom_call(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _custom_call(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         instr = Instruction(found.computation, step.position)
         callees = instr.called
         if len(callees) == 1 and runs_once(CallSite(instr, callees[0], "custom_call")):
             return self._inner(found, step.position, "call", callees[0], tuple(operands), level)
         return self._general(found, step, operands, level)
 
-    def _start(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _start(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         """What its done gives. Operands may come later, with an update: then it waits for that."""
         callee = called(Instruction(found.computation, step.position), "calls")
         if callee is None:
@@ -287,7 +304,7 @@ class Congruence:
             return self._itself(found, step, operands, level)
         return self._inner(found, step.position, "call", callee, tuple(operands), level)
 
-    def _update(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _update(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         if len(operands) < 2:
             return self._move(found, step, operands, level)
         before = step.operands[0][0]
@@ -304,7 +321,7 @@ class Congruence:
             return operands[0]
         return self._inner(found, start, "call", callee, tuple(bound), level)
 
-    def _conditional(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _conditional(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         branches = Instruction(found.computation, step.position).called
         if len(branches) != len(operands) - 1:
             return self._itself(found, step, operands, level)
@@ -312,19 +329,16 @@ class Congruence:
             self._inner(found, step.position, "branch", branch, (operand,), level)
             for branch, operand in zip(branches, operands[1:], strict=True)
         ]
-        return self._chosen(self.numbers.one(operands[0]), results)
+        elements = [self.numbers.elements(result) for result in results]
+        counts = {None if each is None else len(each) for each in elements}
+        which = operands[0]
+        if len(counts) > 1 or None in counts:
+            return self.numbers.make("conditional", None, (which, *results))
+        columns = zip(*(each for each in elements if each is not None), strict=True)
+        make = self.numbers.make
+        return self.numbers.packed([make("conditional", None, (which, *c)) for c in columns])
 
-    def _chosen(self, which: int, results: list[Tree]) -> Tree:
-        counts = {len(result) if isinstance(result, tuple) else -1 for result in results}
-        if len(counts) == 1 and (count := counts.pop()) >= 0:
-            element = self.numbers.element
-            return tuple(
-                self._chosen(which, [element(result, k) for result in results])
-                for k in range(count)
-            )
-        return self.numbers.make("conditional", None, (which, *map(self.numbers.one, results)))
-
-    def _loop(self, found: Evaluation, step: Step, operands: list[Tree], level: int) -> Tree:
+    def _loop(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         """Its body is run until the elements that change are told apart, then once more, and again
         where it takes the stacks of another loop in the opposite order."""
         instr = Instruction(found.computation, step.position)
@@ -334,6 +348,10 @@ class Congruence:
         if not instr.shape_text.startswith("("):
             return self._itself(found, step, operands, level)
         carry = _Carry(self, loop, loop.body, operands[0], level)
+        if carry.trips == 1:
+            body = self.run(loop.body, (operands[0],), level + 1)
+            self._note(found, step.position, "body", body, level)
+            return body.result
         carry.tell_apart()
         body = carry.run()
         straight, reverse = body.reads.get(level + 1, (0, 0))
@@ -351,9 +369,9 @@ class Congruence:
         index: int,
         kind: str,
         callee: Computation,
-        arguments: tuple[Tree, ...],
+        arguments: tuple[int, ...],
         level: int,
-    ) -> Tree:
+    ) -> int:
         inner = self.run(callee, arguments, level)
         self._note(found, index, kind, inner, level)
         return inner.result
@@ -379,18 +397,38 @@ class Congruence:
             self._applied[callee] = self._unknown(callee, -1)
             count = len(callee.parameters)
             arguments = tuple(self.numbers.make("argument", ("applied", n)) for n in range(count))
-            known = self.numbers.one(self.run(callee, arguments, _APPLIED).result)
+            known = self.run(callee, arguments, _APPLIED).result
             self._applied[callee] = known
         return known
 
 
-def _is_joined(joined: Instruction) -> bool:
-    """Whether a value has as many bytes as what it is put together from."""
-    try:
-        parts = [operand.shape.bytes for operand in joined.operands]
-        return None not in parts and sum(filter(None, parts)) == joined.shape.bytes
-    except ValueError:
-        return False
+def _part(
+    detail: tuple[str, str], moving: int, written: str, starts: Sequence[int | None]
+) -> tuple[Hashable, ...] | None:
+    """Which part of a slice of dimensions `written` a dynamic-slice takes: what a `slice` says of
+    it, and () for all of it; None where that is not known. starts: in the other dimensions."""
+    known = [start for start in starts if start is not None]
+    if len(known) < len(starts):
+        return None
+    if written == detail[1] and not any(known):
+        return ()
+    found = _SIZES.search(detail[0])
+    sizes = found[1].split(",") if found else []
+    if len(sizes) != len(known) + 1 or sizes.pop(moving) != "1":
+        return None
+    if written.count(",") + 1 != len(sizes):
+        return None
+    ranges = (f"[{at}:{at + int(size)}]" for at, size in zip(known, sizes, strict=True))
+    return f", slice={{{','.join(ranges)}}}", detail[1], (written,)
+
+
+def _bounds(shape_text: str) -> tuple[int, int]:
+    """The smallest and the largest number of an integer dtype."""
+    found = _DTYPE.match(shape_text)
+    if found is None:
+        return 0, 1  # pred
+    bits = int(found[2])
+    return (0, 2**bits - 1) if found[1] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 _RUN: Final = {
@@ -402,6 +440,7 @@ _RUN: Final = {
     "copy_start": Congruence._move,
     "custom_call": Congruence._custom_call,
     "done": Congruence._move,
+    "dot": Congruence._dot,
     "element": Congruence._element,
     "general": Congruence._general,
     "integer": Congruence._integer,
@@ -413,6 +452,7 @@ _RUN: Final = {
     "start": Congruence._start,
     "tuple": Congruence._tuple,
     "update": Congruence._update,
+    "view": Congruence._view,
 }
 
 
@@ -420,7 +460,7 @@ class _Carry:
     """The carry of a while, in iteration k."""
 
     def __init__(
-        self, congruence: Congruence, loop: Loop, body: Computation, init: Tree, level: int
+        self, congruence: Congruence, loop: Loop, body: Computation, init: int, level: int
     ) -> None:
         self.congruence = congruence
         self.numbers = congruence.numbers
@@ -433,13 +473,16 @@ class _Carry:
         self.init = [self.numbers.element(init, k) for k in range(count)]
         graph = congruence.graph
         self.changing = [k for k in range(count) if not is_invariant(graph, loop.instr, (k,))]
-        self.labels = {k: self.numbers.one(self.init[k]) for k in self.changing}
+        self.labels = {k: self.init[k] for k in self.changing}
 
     def run(self) -> Evaluation:
+        return self.congruence.run(self.body, (self._values(),), self.level + 1)
+
+    def _values(self) -> int:
         values = list(self.init)
         for k in self.changing:
             values[k] = self._leaf(k)
-        return self.congruence.run(self.body, (tuple(values),), self.level + 1)
+        return self.numbers.packed(values)
 
     def tell_apart(self) -> None:
         """Give elements that change differently different labels: their init, then that and what
@@ -456,33 +499,42 @@ class _Carry:
             if distinct in (before, len(self.changing)):
                 return
 
-    def _drop_constant(self, result: Tree) -> None:
+    def _drop_constant(self, result: int) -> None:
         """Elements that each iteration gives as it got them, or as they were before the loop, do
         not change, though the text moves them about."""
         for k in tuple(self.changing):
-            init = self.numbers.one(self.init[k])
-            if self._of(result, k) in (init, self._leaf(k)):
+            if self._of(result, k) in (self.init[k], self._leaf(k)):
                 self.changing.remove(k)
                 del self.labels[k]
 
-    def _of(self, result: Tree, k: int) -> int:
-        return self.numbers.one(self.numbers.element(result, k))
+    def _of(self, result: int, k: int) -> int:
+        return self.numbers.element(result, k)
 
     def _leaf(self, k: int) -> int:
         trips = self.loop.trips
         if k == trips.induction_index and self.trips and trips.step and trips.start is not None:
             series = progression(self.level + 1, self.trips, trips.start, trips.step)
             return self.numbers.series(series.reversed() if self.reverse else series)
-        return self.numbers.make("carry", self.trips, (self.labels[k],))
+        return self.numbers.make("carry", (self.trips, self.reverse), (self.labels[k],))
 
-    def results(self, result: Tree) -> Tree:
+    def results(self, result: int) -> int:
         """What the while gives, where its body gives `result`."""
         values = list(self.init)
+        ends = self._ends()
         for k in self.changing:
-            values[k] = self._behind(k, self._of(result, k))
-        return tuple(values)
+            values[k] = self._behind(k, self._of(result, k), ends)
+        return self.numbers.packed(values)
 
-    def _behind(self, k: int, last: int) -> int:
+    def _ends(self) -> tuple[int, ...]:
+        """What ends the loop, where that is no count."""
+        if self.trips is not None:
+            return ()
+        condition = self.loop.condition
+        if condition is None:
+            return (self.numbers.make("unknown", (id(self.body), "condition")),)
+        return (self.congruence.run(condition, (self._values(),), self.level + 1).result,)
+
+    def _behind(self, k: int, last: int, ends: tuple[int, ...]) -> int:
         """Element k behind the loop: an array to which each iteration has written a slice, or what
         the last iteration made of it."""
         number = self.numbers[last]
@@ -490,10 +542,11 @@ class _Carry:
             starts = number.operands[2:]
             moving = [d for d, start in enumerate(starts) if self._moves(start)]
             fixed = [start for d, start in enumerate(starts) if d not in moving]
-            if len(moving) == 1 and all(self.numbers.integer_of(start) == 0 for start in fixed):
+            whole = all(self.numbers.integer_of(start) == 0 for start in fixed)
+            if len(moving) == 1 and whole and isinstance(number.detail, tuple):
                 operands = (starts[moving[0]], number.operands[1], self.labels[k])
-                return self.numbers.make("stack", moving[0], operands)
-        return self.numbers.make("after", self.trips, (self.labels[k], last))
+                return self.numbers.make("stack", (moving[0], number.detail[2][1]), operands)
+        return self.numbers.make("after", (self.trips, self.reverse), (self.labels[k], last, *ends))
 
     def _moves(self, start: int) -> bool:
         series = self.numbers.series_of(start)

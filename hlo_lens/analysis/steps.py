@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable
+from contextlib import suppress
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from hlo_lens.analysis.calls import CALLING_OPCODES
+from hlo_lens.analysis.contractions import contraction
 from hlo_lens.analysis.dataflow import (
     MOVES,
     PASSING,
@@ -14,8 +18,10 @@ from hlo_lens.analysis.dataflow import (
     tuple_index,
 )
 from hlo_lens.analysis.degenerate import attributes_text, dimensions_text, sizes_of
+from hlo_lens.analysis.views import View, bitcast, in_memory, inverse, is_identity, transposed
 from hlo_lens.hlo import Computation, Instruction
 from hlo_lens.hlo.opcodes import sugar
+from hlo_lens.hlo.replica_groups import ReplicaGroups, parse_replica_groups
 from hlo_lens.hlo.structural import COMMENTARY, IDENTITY, PLACEMENT, structural_attributes
 
 _NOT_COMPUTED: Final = (
@@ -25,7 +31,9 @@ _NOT_COMPUTED: Final = (
     | {"api_version", "operand_layout_constraints", "output_to_operand_aliasing"}
 )
 _MOVES: Final = MOVES | PASSING | {"reduce-precision"}
-_SIDE_EFFECTS: Final = frozenset(("infeed", "outfeed", "recv", "rng", "send"))
+_SIDE_EFFECTS: Final = frozenset(
+    ("infeed", "outfeed", "recv", "rng", "rng-get-and-update-state", "send")
+)
 # Collectives of several arrays in one: each result is that of its own operand.
 _ELEMENTWISE: Final = frozenset(("all-gather", "all-reduce", "collective-permute"))
 _SIMPLE: Final = {
@@ -39,10 +47,13 @@ _SIMPLE: Final = {
 }
 _INTEGERS: Final = ("s", "u", "pred")
 _KINDS: Final = {"dynamic-slice": "slice", "select": "select"}
-_REARRANGING: Final = frozenset(("broadcast", "transpose"))
 # In front of how many operands stand those that say where a slice begins.
 _AT_STARTS: Final = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 _DIRECTION: Final = re.compile(r"direction=(\w\w)")
+_DIMENSIONS: Final = re.compile(r", dimensions=\{([0-9,]*)\}", re.A)
+_MOST_DEVICES: Final = 1 << 20
+# Of the config of a library call: how it is run, not what it computes.
+_HOW: Final = re.compile(r"algorithm|workspace|layout")
 
 Operand = tuple[int, tuple[int, ...]]
 """Element `path` of the instruction at a position; of parameter n, where the position is ~n."""
@@ -51,10 +62,10 @@ Operand = tuple[int, tuple[int, ...]]
 class Step(NamedTuple):
     """One instruction: how it is run (the name of a method), on what, and what else counts.
 
-    kind: `move` (its operand 0), `element`, `tuple`, `constant`, `integer` (calculated, where its
-    operands are integers), `select`, `general`, `collective`, `itself` (equal to nothing else),
-    `call`, `custom_call`, `loop`, `conditional`, `start`, `update`, `done`, `copy_start`, `slice`,
-    `concat`.
+    kind: `move` (its operand 0), `view` (its operand 0, in another order), `element`, `tuple`,
+    `constant`, `integer` (calculated, where its operands are integers), `select`, `general`,
+    `collective`, `itself` (equal to nothing else), `call`, `custom_call`, `loop`, `conditional`,
+    `start`, `update`, `done`, `copy_start`, `slice`, `concat`, `dot`.
     """
 
     position: int
@@ -85,7 +96,9 @@ def _step(computation: Computation, index: int) -> Step:
     )
     if opcode == "get-tuple-element":
         return Step(index, "element", opcode, operands, tuple_index(instr))
-    if opcode in _MOVES:
+    if opcode in ("bitcast", "transpose"):
+        return _rearranging(instr, operands)
+    if opcode in _MOVES and not _rounds(instr):
         return Step(index, "move", opcode, operands)
     if opcode in _SIMPLE:
         return Step(index, _SIMPLE[opcode], opcode, operands, dimensions_text(instr.shape_text))
@@ -107,29 +120,70 @@ def _step(computation: Computation, index: int) -> Step:
 def _operation(instr: Instruction, opcode: str, operands: tuple[Operand, ...]) -> Step:
     index, dimensions = instr.index, dimensions_text(instr.shape_text)
     attributes = _attributes(instr, opcode)
-    detail = attributes, dimensions
+    given = _given(instr)
+    detail: Hashable = attributes, dimensions, given
     if dimensions == "[]" and instr.shape_text.startswith(_INTEGERS):
         direction = _DIRECTION.search(attributes) if opcode == "compare" else None
-        return Step(index, "integer", opcode, operands, (*detail, direction and direction[1]))
-    if opcode in _REARRANGING and _moves_only(instr, attributes, dimensions):
+        return Step(index, "integer", opcode, operands, (detail, direction and direction[1]))
+    if opcode == "broadcast" and _moves_only(instr, attributes, dimensions):
         return Step(index, "move", opcode, operands)
+    if opcode == "dot" and (either := contraction(attributes, given)) is not None:
+        return Step(index, "dot", opcode, operands, either)
+    if opcode == "convert":  # to integers
+        return Step(
+            index, "general", opcode, operands, (instr.shape_text.partition("[")[0], detail)
+        )
     if opcode in _AT_STARTS and operands:
         first = _AT_STARTS[opcode]
+        if given[first - 1 : first] == (dimensions,):
+            return Step(index, "move", opcode, operands[first - 1 :])  # all of it
         starts = zip(operands[first:], _sizes(instr)[0], strict=False)
         operands = (*operands[:first], *(start for start, size in starts if size != "1"))
+        detail = attributes, dimensions, given[:first]
     return Step(index, _KINDS.get(opcode, "general"), opcode, operands, detail)
 
 
+def _given(instr: Instruction) -> tuple[str, ...]:
+    """The dimensions of the operands: a reshape hands its operand on, in other dimensions."""
+    of = instr.computation
+    return tuple(dimensions_text(of.shape_of(one)) for one in of.operand_indices(instr.index))
+
+
 def _moves_only(instr: Instruction, attributes: str, dimensions: str) -> bool:
-    """Whether a broadcast or transpose changes nothing but dimensions of size 1."""
-    given = _sizes(instr)
+    """Whether a broadcast changes nothing but dimensions of size 1."""
+    given = _given(instr)
     rank = dimensions.count(",") + (dimensions != "[]")
     identity = f", dimensions={{{','.join(map(str, range(rank)))}}}" if rank else ""
-    return bool(given) and attributes == identity and dimensions == _text(given[0])
+    return attributes == identity and given == (dimensions,)
 
 
-def _text(sizes: tuple[str, ...]) -> str:
-    return f"[{','.join(size for size in sizes if size != '1')}]"
+def _rounds(instr: Instruction) -> bool:
+    """Whether a convert loses more than digits: one to integers, or to truth values."""
+    if instr.opcode != "convert" or not instr.shape_text.startswith(_INTEGERS):
+        return False
+    of = instr.computation
+    given = of.shape_of(of.operand_indices(instr.index)[0]) if instr.operands else ""
+    return not given.startswith("pred" if instr.shape_text.startswith("pred") else _INTEGERS)
+
+
+def _rearranging(instr: Instruction, operands: tuple[Operand, ...]) -> Step:
+    """A transpose; a bitcast is one where it goes by layouts that are not the usual ones."""
+    index, opcode, text = instr.index, instr.opcode, instr.shape_text
+    try:
+        given = instr.computation.shape_of(instr.computation.operand_indices(index)[0])
+        view = bitcast(given, text) if opcode == "bitcast" else _transpose(instr, given)
+    except (IndexError, ValueError):
+        detail = _attributes(instr, opcode), text, _given(instr)
+        return Step(index, "general", opcode, operands, detail)
+    if is_identity(view):
+        return Step(index, "move", opcode, operands)
+    return Step(index, "view", opcode, operands, view)
+
+
+def _transpose(instr: Instruction, given: str) -> View:
+    found = _DIMENSIONS.search(structural_attributes(instr.tail, without=_NOT_COMPUTED))
+    text = found[1] if found else ""
+    return transposed(given, [int(one) for one in text.split(",")] if text else [])
 
 
 def _custom_call(instr: Instruction, operands: tuple[Operand, ...]) -> Step:
@@ -139,21 +193,36 @@ def _custom_call(instr: Instruction, operands: tuple[Operand, ...]) -> Step:
     if "custom_call_has_side_effect=true" in instr.tail:
         return Step(instr.index, "itself", target, operands)
     if target == "ConcatBitcast":
-        return Step(instr.index, "concat", target, operands, dimensions_text(instr.shape_text))
-    detail = _attributes(instr, ""), dimensions_text(instr.shape_text), _kernel(instr)
+        return Step(instr.index, "concat", target, operands, _from_memory(instr))
+    dimensions = dimensions_text(instr.shape_text)
+    detail = _attributes(instr, ""), dimensions, _given(instr), _config(instr)
     return Step(instr.index, "custom_call", f"custom-call {target}", operands, detail)
 
 
-def _kernel(instr: Instruction) -> str | None:
-    """The name of the kernel that a generic target launches, where the config has one."""
-    if "name" not in instr.tail:
-        return None
+def _from_memory(instr: Instruction) -> View | None:
+    """What lies in memory, as an array of the shape that the instruction gives it."""
     try:
-        config = instr.backend_config
-        name = None if config is None else config.get("name") or config.get("kernel_name")
+        return inverse(in_memory(instr.shape_text))
     except ValueError:
         return None
-    return name if isinstance(name, str) else None
+
+
+def _config(instr: Instruction) -> str | None:
+    """What the config of a custom call says of what it computes: the name and the code of a
+    kernel, the numbers of a library call."""
+    try:
+        config = instr.backend_config
+    except ValueError:
+        return None
+    if config is None or config.kind != "json":
+        return None if config is None else config.raw
+    told: list[object] = [config.get("name"), config.get("kernel_name")]
+    told.append(config.get("custom_call_config", "body"))
+    if isinstance(config.value, dict):
+        for key, value in sorted(config.value.items()):
+            if key.endswith("_backend_config") and isinstance(value, dict):
+                told += [(k, v) for k, v in sorted(value.items()) if not _HOW.search(k)]
+    return repr(told)
 
 
 def _attributes(instr: Instruction, opcode: str) -> str:
@@ -161,7 +230,31 @@ def _attributes(instr: Instruction, opcode: str) -> str:
     if not instr.tail:
         return ""
     text = structural_attributes(instr.tail, without=_NOT_COMPUTED)
-    return attributes_text(opcode, text, _sizes(instr), sizes_of(instr.shape_text)) if text else ""
+    if not text:
+        return ""
+    text = attributes_text(opcode, text, _sizes(instr), sizes_of(instr.shape_text))
+    return _with_groups(text) if "replica_groups=" in text else text
+
+
+@lru_cache(maxsize=1 << 10)
+def _with_groups(attributes: str) -> str:
+    """The attributes with replica groups as numbers, however they are written."""
+    parts = attributes.split(", ")
+    for at, part in enumerate(parts):
+        name, _, value = part.partition("=")
+        if name == "replica_groups":
+            with suppress(ValueError):
+                parts[at] = f"{name}={_groups(parse_replica_groups(value))}"
+    return ", ".join(parts)
+
+
+def _groups(groups: ReplicaGroups) -> str:
+    """The numbers of the groups. Raises ValueError where they are too many."""
+    mesh, iota = groups.device_mesh, groups.iota
+    count = mesh.device_count if mesh else math.prod(iota.dims) if iota else 0
+    if count > _MOST_DEVICES:
+        raise ValueError(f"{count} devices")
+    return "".join(f"{{{','.join(map(str, group))}}}" for group in groups.groups)
 
 
 def _sizes(instr: Instruction) -> tuple[tuple[str, ...], ...]:

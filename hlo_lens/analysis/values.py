@@ -7,15 +7,20 @@ and what jax makes of an index that may be negative meet where they are the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
-Tree = int | tuple["Tree", ...]
-"""The number of an array, or of what is not taken apart; a tuple for a tuple."""
+from hlo_lens.analysis.contractions import Contraction, contraction
+from hlo_lens.analysis.views import View, composed, is_identity
 
 _INTEGER: Final = "integer"
 _SERIES: Final = "series"
+_TUPLE: Final = "tuple"
+_VIEW: Final = "view"
+# Loops that run more often have gaps in their series.
+_MOST_SAMPLES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,8 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """An integer in some iterations of a loop: the first two and the last two of `trips`.
+    """An integer in each iteration of a loop; in the first two and the last two, where `trips` is
+    large.
 
     level: how many loops are around what the loop runs. Loops of one level and as many trips are
     taken together: the number says what the integer is in iteration k, whichever loop that is of.
@@ -39,6 +45,10 @@ class Series:
     trips: int
     samples: tuple[int, ...]
 
+    @property
+    def has_gaps(self) -> bool:
+        return len(self.samples) < self.trips
+
     def reversed(self) -> Series:
         """The integer where the iterations are counted from the last."""
         return Series(self.level, self.trips, self.samples[::-1])
@@ -46,8 +56,16 @@ class Series:
 
 def progression(level: int, trips: int, start: int, step: int) -> Series:
     """`start + step·k`, for k = 0 … trips - 1; `trips` is at least 1."""
-    iterations = sorted({k for k in (0, 1, trips - 2, trips - 1) if 0 <= k < trips})
+    whole = trips <= _MOST_SAMPLES
+    iterations = range(trips) if whole else (0, 1, trips - 2, trips - 1)
     return Series(level, trips, tuple(start + step * k for k in iterations))
+
+
+def contraction_of(node: Number) -> Contraction | None:
+    """What the number of a dot contracts."""
+    if node.kind != "dot" or not isinstance(node.detail, tuple):
+        return None
+    return contraction(node.detail[0], node.detail[1])
 
 
 class Numbers:
@@ -93,49 +111,85 @@ class Numbers:
         """Whether it is calculated: an integer, or one in each iteration."""
         return self._numbers[number][0] in (_INTEGER, _SERIES)
 
-    def one(self, value: Tree) -> int:
-        """The number of a value that may be a tuple."""
-        if isinstance(value, int):
-            return value
-        return self.make("tuple", None, tuple(map(self.one, value)))
+    def packed(self, elements: Sequence[int]) -> int:
+        """The number of a tuple of values."""
+        return self.make(_TUPLE, None, (*elements,))
 
-    def element(self, value: Tree, index: int) -> Tree:
+    def elements(self, number: int) -> tuple[int, ...] | None:
+        """The numbers of what a tuple holds; None where it is not known to be one."""
+        kind, _, operands = self._numbers[number]
+        return operands if kind == _TUPLE else None
+
+    def element(self, number: int, index: int) -> int:
         """Element `index` of a tuple."""
-        if isinstance(value, int):
-            return self.make("element", index, (value,))
-        if index < len(value):
-            return value[index]
-        return self.make("element", index, (self.one(value),))
+        elements = self.elements(number)
+        if elements is not None and index < len(elements):
+            return elements[index]
+        return self.make("element", index, (number,))
 
-    def calculated(self, operation: str, operands: tuple[int, ...]) -> int | None:
+    def viewed(self, number: int, view: View) -> int:
+        """The elements of an array in another order. What is undone is not done."""
+        kind, detail, operands = self._numbers[number]
+        if kind == _VIEW:
+            with suppress(ValueError):
+                view, number = composed(cast(View, detail), view), operands[0]
+        return number if is_identity(view) else self.make(_VIEW, view, (number,))
+
+    def dot(self, dot: Contraction, left: int, right: int) -> int:
+        """A dot of two arrays; one number whichever comes first, as a back end exchanges them."""
+        straight, turned = (dot.attributes, dot.operands), dot.exchanged()
+        if (left, straight) <= (right, turned):
+            return self.make("dot", straight, (left, right))
+        return self.viewed(self.make("dot", turned, (right, left)), dot.view)
+
+    def unviewed(self, number: int) -> int:
+        """The array whose elements a number has in another order, or the number itself."""
+        kind, _, operands = self._numbers[number]
+        return operands[0] if kind == _VIEW else number
+
+    def again(self, node: Number, operands: tuple[int, ...]) -> int:
+        """The number of the same operation on other operands."""
+        if node.kind == _VIEW:
+            return self.viewed(operands[0], cast(View, node.detail))
+        if node.kind == "element" and isinstance(node.detail, int):
+            return self.element(operands[0], node.detail)
+        if node.kind == "dot" and (dot := contraction_of(node)) is not None:
+            return self.dot(dot, operands[0], operands[1])
+        return self.make(node.kind, node.detail, operands)
+
+    def calculated(
+        self, operation: str, operands: tuple[int, ...], bounds: tuple[int, int]
+    ) -> int | None:
         """The number of an operation on integers, by its opcode or the direction of a compare;
-        None where that is not known."""
+        None where that is not known, as where it leaves `bounds` and so wraps around."""
         function = _FUNCTIONS.get(operation)
-        if function is None:
+        series = [each for each in map(self.series_of, operands) if each is not None]
+        if function is None or len({(each.level, each.trips) for each in series}) > 1:
             return None
-        shape: Series | None = None
-        columns: list[tuple[int, ...] | int] = []
-        for operand in operands:
-            series = self.series_of(operand)
-            if series is None:
-                value = self.integer_of(operand)
-                if value is None:
-                    return None
-                columns.append(value)
-                continue
-            if shape is not None and (shape.level, shape.trips) != (series.level, series.trips):
-                return None
-            shape = series
-            columns.append(series.samples)
+        columns = [self._column(operand, series[:1]) for operand in operands]
         try:
-            if shape is None:
-                return self.integer(function(*columns))
-            count = len(shape.samples)
-            rows = zip(*((c,) * count if isinstance(c, int) else c for c in columns), strict=True)
-            samples = tuple(function(*row) for row in rows)
+            rows = zip(*(column for column in columns if column is not None), strict=True)
+            results = tuple(function(*row) for row in rows) if None not in columns else ()
         except (ArithmeticError, TypeError, ValueError):
             return None
-        return self.series(Series(shape.level, shape.trips, samples))
+        if not results or min(results) < bounds[0] or max(results) > bounds[1]:
+            return None
+        if not series:
+            return self.integer(results[0])
+        # What is not linear may do something else in the gaps.
+        linear = operation in _LINEAR or (operation == "multiply" and len(series) == 1)
+        known = operation in _MONOTONE and (results in columns or len(set(results)) == 1)
+        if series[0].has_gaps and not linear and not known:
+            return None
+        return self.series(Series(series[0].level, series[0].trips, results))
+
+    def _column(self, operand: int, series: Sequence[Series]) -> tuple[int, ...] | None:
+        """The operand in each sample."""
+        own = self.series_of(operand)
+        if own is not None:
+            return own.samples
+        value = self.integer_of(operand)
+        return None if value is None else (value,) * (len(series[0].samples) if series else 1)
 
 
 def _divide(a: int, b: int) -> int:
@@ -164,3 +218,6 @@ _FUNCTIONS: Final[dict[str, Callable[..., int]]] = {
     "LT": lambda a, b: int(a < b),
     "NE": lambda a, b: int(a != b),
 }
+_LINEAR: Final = frozenset(("add", "negate", "subtract"))
+# Of what is linear they are monotone: what holds in the first and in the last iteration, holds.
+_MONOTONE: Final = frozenset(("clamp", "maximum", "minimum", "GE", "GT", "LE", "LT"))

@@ -21,7 +21,6 @@ from hlo_lens_passes._remat_paths import is_compiler_remat, plain_path, scope_of
 if TYPE_CHECKING:
     from hlo_lens.analysis import Loop, ModuleAnalysis
     from hlo_lens.analysis.congruence import Context
-    from hlo_lens.analysis.values import Tree
     from hlo_lens.hlo import Computation
 
 Work = Literal["matmul", "kernel", "collective"]
@@ -53,7 +52,8 @@ class Operation:
 class Occurrence:
     """An instruction where it is called.
 
-    number: of its value, see `congruence`. op_name: with those of the callers. unit: what counts
+    number: of its value, see `congruence`; of a product, whichever way round it is written. given:
+    of its value as it is handed on. op_name: with those of the callers. unit: what counts
     as one of it: a windowed einsum is one matmul, and so are the copies of one in several fusions.
     times: how often it runs there in one execution of the entry; None: not known. in_forward:
     whether it stands in a loop of the forward.
@@ -61,6 +61,7 @@ class Occurrence:
 
     instr: Instruction
     number: int
+    given: int
     op_name: str | None
     operation: Operation | None
     unit: object
@@ -117,14 +118,14 @@ class Occurrences:
         self._barred = any(
             not BARRIERS.isdisjoint(one.opcodes) for one in analysis.module.computations
         )
-        self._barriers: dict[tuple[Instruction, ...], list[Instruction | None]] = {}
+        self._barriers: dict[object, list[Instruction | None]] = {}
         self.any_names = any(
             name is not None
             for computation in analysis.module.computations
             for name in analysis.op_names(computation)
         )
         # What each loop gives that the compiler made of one operation.
-        self.results: dict[Instruction, Tree] = {}
+        self.results: dict[Instruction, int] = {}
         for context in self.congruence.contexts():
             self._collect(context)
 
@@ -150,8 +151,9 @@ class Occurrences:
             if instr.computation is computation:
                 self.results[instr] = values[instr.index]
         for index in compute:
-            value = values[index]
-            number = value if isinstance(value, int) else self.numbers.one(value)
+            number = values[index]
+            if computation.opcodes[index] == "dot":
+                number = self.numbers.unviewed(number)
             if not self._makes(number, computation.opcodes[index]):
                 continue
             instr = Instruction(computation, index)
@@ -162,6 +164,7 @@ class Occurrences:
                 if named and phase == "fwd":
                     for operand in self.numbers[number].operands:
                         self.taken.setdefault(operand, number)
+                        self.taken.setdefault(self.numbers.unviewed(operand), number)
             # XLA drops the names of some matmuls: then what takes them says that they are labelled.
             again = phase == "remat" and (named or operation is not None)
             renamed = is_compiler_remat(computation.name_of(index))
@@ -170,6 +173,7 @@ class Occurrences:
             one = Occurrence(
                 instr,
                 number,
+                values[index],
                 names(index),
                 operation,
                 self._unit(context.via, number),
@@ -198,6 +202,8 @@ class Occurrences:
 
     def _makes(self, number: int, opcode: str) -> bool:
         """Whether an opcode computes a value, and does not hand on that of an operand."""
+        if opcode == "transpose":
+            return self.numbers[number].kind == "view"
         kind = self.numbers[number].kind
         return kind in (opcode, opcode.removesuffix("-start")) or (
             opcode == "custom-call" and kind.startswith(opcode)
@@ -238,8 +244,8 @@ class Occurrences:
         computation = context.evaluation.computation
         given: Instruction | None = None
         if context.via and context.via[-1].opcode != "while":
-            outside = self._barriers.get(context.via[:-1])
             caller = context.via[-1]
+            outside = self._barriers.get((context.via[:-1], caller.computation))
             given = outside[caller.index] if outside is not None and caller.index >= 0 else None
         found: list[Instruction | None] = [given] * len(computation.opcodes)
         for index, opcode in enumerate(computation.opcodes):
@@ -249,7 +255,7 @@ class Occurrences:
                 sources = (_written(computation, one) for one in computation.operand_indices(index))
                 through = (found[one] for one in sources if 0 <= one < index)
                 found[index] = next((one for one in through if one is not None), given)
-        self._barriers[context.via] = found
+        self._barriers[context.via, computation] = found
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from functools import cached_property
 from typing import Final
 
 from hlo_lens.analysis import Value, last_component, trace
-from hlo_lens.analysis.degenerate import dimensions_text
+from hlo_lens.analysis.degenerate import dimensions_text, sizes_of
+from hlo_lens.analysis.values import Number, contraction_of
+from hlo_lens.analysis.views import View, exchanged, inverse
 from hlo_lens.facts.context import source_of
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._remat_occurrences import Occurrence, Occurrences
@@ -55,7 +58,7 @@ def compiler_verdicts(found: Occurrences) -> dict[Occurrence, Verdict]:
         computation = context.evaluation.computation
         for index, value in enumerate(context.evaluation.values):
             instr = Instruction(computation, index)
-            if isinstance(value, int) and instr not in renamed:
+            if instr not in renamed:
                 originals.setdefault(value, instr)
     return {one: _compiler_verdict(one, originals.get(one.number)) for one in found.renamed}
 
@@ -182,7 +185,10 @@ class _Rest:
         """Its twin, where what it takes stands for what the forward takes."""
         if not self.replaced:
             return None
-        twin = self.found.forward.get(self._number(one.number))
+        replaced = self._number(one.given)
+        if one.instr.opcode == "dot":
+            replaced = self.numbers.unviewed(replaced)
+        twin = self.found.forward.get(replaced)
         if twin is None:
             return None
         evidence = f"{twin.name} of the forward computes the same from what is replayed here"
@@ -205,7 +211,7 @@ class _Rest:
             waiting.pop()
             operands = tuple(replaced[operand] for operand in node.operands)
             same = operands == node.operands
-            replaced[at] = at if same else self.numbers.make(node.kind, node.detail, operands)
+            replaced[at] = at if same else self.numbers.again(node, operands)
         return replaced[number]
 
     def _by_name(
@@ -225,30 +231,49 @@ class _Rest:
             independent[0],
         )
         candidates.remove(twins)
-        self.replaced[one.number] = self._given(one, twins[0])
+        self._replace(one, twins[0])
         return _named(one, twins)
 
     def _inputs(self, reached: set[int]) -> set[int]:
         return {number for number in reached if self.numbers[number].kind == "argument"}
 
-    def _given(self, one: Occurrence, twin: Occurrence) -> int:
-        """The number of what a twin gives: in a windowed einsum, the element of the loop that has
-        the shape of `one`; the twin itself where that is not clear."""
-        loop = twin.unit
+    def _replace(self, one: Occurrence, twin: Occurrence) -> None:
+        """Let what a twin gives stand for what `one` gives."""
+        element = self._of_loop(one, twin.unit)
+        if element is not None:
+            self.replaced[one.given] = element
+            return
+        number = twin.number
+        if self._is_exchanged(one, twin):
+            view = _exchange(self.numbers[number], one.instr, twin.instr)
+            number = self.numbers.viewed(number, view) if view is not None else number
+        self.replaced[one.number] = number
+
+    def _of_loop(self, one: Occurrence, loop: object) -> int | None:
+        """What a windowed einsum gives: the element of the loop that has the shape of `one`; None
+        where that is not clear."""
         result = self.found.results.get(loop) if isinstance(loop, Instruction) else None
-        if isinstance(loop, Instruction) and isinstance(result, tuple):
-            wanted = dimensions_text(one.instr.shape_text)
-            shapes = [str(shape) for shape in loop.shape.elements]
-            found = {
-                number
-                for number, shape in zip(result, shapes, strict=False)
-                if isinstance(number, int)
-                and self.numbers[number].kind == "after"
-                and dimensions_text(shape) == wanted
-            }
-            if len(found) == 1:
-                return found.pop()
-        return twin.number
+        elements = None if result is None else self.numbers.elements(result)
+        if not isinstance(loop, Instruction) or elements is None:
+            return None
+        wanted = dimensions_text(one.instr.shape_text)
+        shapes = [str(shape) for shape in loop.shape.elements]
+        found = {
+            number
+            for number, shape in zip(elements, shapes, strict=False)
+            if self.numbers[number].kind == "after" and dimensions_text(shape) == wanted
+        }
+        return found.pop() if len(found) == 1 else None
+
+    def _is_exchanged(self, one: Occurrence, twin: Occurrence) -> bool:
+        """Whether a product takes as its second operand what the other takes as its first."""
+        if one.work != "matmul":
+            return False
+        ours, theirs = (
+            [self._inputs(self._reached(o)) for o in self.numbers[each.number].operands[:2]]
+            for each in (one, twin)
+        )
+        return ours == theirs[::-1] and ours != theirs
 
     def _free(self) -> dict[object, list[list[Occurrence]]]:
         """The forward's operations that nothing is known to replay, by path and source."""
@@ -362,6 +387,18 @@ class _Rest:
         }
         sites.subtract(replayed.values())
         return sites
+
+
+def _exchange(twin: Number, ours: Instruction, theirs: Instruction) -> View | None:
+    """The product with the operands exchanged, as a view of it; None where that is not known."""
+    dot = contraction_of(twin)
+    if dot is not None:
+        return inverse(dot.view)
+    sizes = [sizes_of(dimensions_text(each.shape_text)) for each in (ours, theirs)]
+    *batch, rows, columns = sizes[0] if len(sizes[0]) > 1 else ("", "")
+    if sizes[1] != (*batch, columns, rows) or not all(size.isdecimal() for size in sizes[1]):
+        return None
+    return exchanged(math.prod(map(int, batch)), int(rows), int(columns))
 
 
 def _units(occurrences: Iterable[Occurrence]) -> list[list[Occurrence]]:

@@ -631,12 +631,12 @@ def _saved_twice(position: int, found: Occurrences, facts: Facts) -> Iterator[Fi
     for context in found.congruence.contexts():
         computation = context.evaluation.computation
         for index in context.evaluation.inner:
-            value = context.evaluation.values[index]
-            if computation.opcode_of(index) != "while" or isinstance(value, int):
+            if computation.opcode_of(index) != "while":
                 continue
-            for element, number in enumerate(value):
-                known = found.numbers[number] if isinstance(number, int) else None
-                if known is not None and known.kind == "stack":
+            value = found.numbers.elements(context.evaluation.values[index])
+            for element, number in enumerate(value or ()):
+                known = found.numbers[number]
+                if known.kind == "stack":
                     loop = Instruction(computation, index).id
                     stacks[loop, element] = known.operands[1]
     first: dict[tuple[object, int], dict[str, object]] = {}
