@@ -105,6 +105,16 @@ def trace(
     return value
 
 
+def steps(graph: CallGraph, value: Value, *, moves: frozenset[str] = MOVES) -> Iterator[Value]:
+    """The value, and every value that `trace` passes on the way back from it, to where it ends."""
+    at: Value | None = value
+    for _ in range(_MOST_STEPS):
+        if at is None:
+            return
+        yield at
+        at = _back(graph, at, moves)
+
+
 def producer(
     graph: CallGraph,
     instr: Instruction,

@@ -17,6 +17,7 @@ from hlo_lens.analysis import (
     uses,
     value_source,
 )
+from hlo_lens.analysis.dataflow import steps
 from hlo_lens.hlo import Instruction, Module, parse
 
 
@@ -68,6 +69,19 @@ def test_moves_are_passed_both_ways() -> None:
     assert made_by(MOVED, "k") == "k"
     assert used_by(MOVED, "a") == ["k"]
     assert used_by(MOVED, "x") == ["a"]
+
+
+def test_steps_are_all_that_trace_passes() -> None:
+    module = parse(MOVED)
+    graph, value = CallGraph(module), Value(find(module, "cd"))
+    passed = [(at.instr.name, at.path) for at in steps(graph, value)]
+    assert passed == [
+        ("cd", ()), ("cs", (0,)), ("s", ()), ("g", ()), ("o", (1,)), ("t", (1,)), ("d", ()),
+        ("c", ()), ("b", ()), ("a", ()),
+    ]  # fmt: skip
+    assert trace(graph, value) == Value(find(module, "a"))
+    alone = [at.instr.name for at in steps(graph, value, moves=frozenset())]
+    assert alone == ["cd", "cs", "s", "g", "o", "t", "d"]
 
 
 def test_what_counts_as_a_move_may_be_said() -> None:
