@@ -351,7 +351,7 @@ def test_claims_of_pull_requests(
     ("right", "wrong", "target"),
     [
         ("gate-split-concat", "gate-split-swapped", "rocm-gfx950"),
-        ("query-gather-once", "query-gather-constrained", "tpu-tpu7x-8"),
+        ("hand-query-gather-once", "hand-query-gather-constrained", "hand-made"),
         ("positions-saved", "positions-natural", "tpu-tpu7x-8"),
     ],
 )
