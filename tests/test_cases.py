@@ -22,7 +22,10 @@ COUNTS = {
     "kernels_by_name": "select count(*) from custom_calls where kernel = '{}'",
     "bytes_per_execution": "select operand_bytes from collectives where name = '{}'",
     "workspace_bytes": "select workspace_bytes from custom_calls where name = '{}'",
-}
+    "offload_annotations":
+        "select count(*) from offload where kind in ('annotation', 'move')"
+        " and '{}' in (direction, iif(is_matched, '', 'unmatched'))",
+}  # fmt: skip
 """Fact -> the question whose answer the YAML gives for each key below it."""
 
 BY_PHASE = {
@@ -46,6 +49,10 @@ SCALARS = {
     "stacked_residuals_of_fwd_loop":
         "select json_array_length(stacked) from loops where phase = 'fwd'",
 }  # fmt: skip
+OTHER = (
+    "select i.name from offload o join instructions i on i.module = o.module and i.id = o.matched"
+    " where o.name = '{}'"
+)
 PAIR_COLUMNS = {"instructions_between", "compute_between", "is_sync", "wraps", "bytes",
                 "from_memory_space", "to_memory_space"}  # fmt: skip
 
@@ -66,6 +73,14 @@ def questions(facts: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
                     yield f"{fact} {key} {phase}", sql, answer
         elif fact in SCALARS:
             yield fact, SCALARS[fact], stated
+        elif fact == "pairs":
+            for first, second in stated:
+                yield f"counterpart of {first}", OTHER.format(first), second
+        elif fact == "entry_parameters_in_host":
+            for told in stated:
+                columns = ", ".join(told).replace("index", "position")
+                sql = f"select {columns} from offload where kind = 'parameter'"
+                yield fact, sql, tuple(told.values())
         elif fact == "async_pairs":
             yield from pair_questions(stated)
         elif fact == "whiles":

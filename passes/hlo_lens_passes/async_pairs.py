@@ -25,6 +25,7 @@ from hlo_lens.facts import (
     common,
 )
 from hlo_lens.hlo import Computation, Instruction, Module, Shape
+from hlo_lens_passes._host_moves import HostMove, copies
 from hlo_lens_passes.modules import platform_of
 
 if TYPE_CHECKING:
@@ -119,6 +120,13 @@ TABLE = Table(
         ),
         Column("to_memory", "text", "structural", "name of the memory that it is given in"),
         Column(
+            "host_move",
+            "enum",
+            "structural",
+            "which way it moves a value between device and host memory; NULL where it does not",
+            values=("to_host", "to_device"),
+        ),
+        Column(
             "thread", "text", "structural", "async_execution_thread of the start, where it has one"
         ),
     ),
@@ -138,7 +146,7 @@ TABLE = Table(
             Measure("bytes per step", "per_step", "bytes"),
         ),
         unknown=(Cell("wraps"),),
-        skip=(("collective", KINDS),),
+        skip=(("collective", KINDS), ("host_move", ("to_host", "to_device"))),
         only=(("inside", (None,)),),
     ),
 )
@@ -193,14 +201,16 @@ class AsyncPairsPass:
             own = [row for row in collectives if row["module"] == position]
             counted = schedules(program.analysis(module).graph)
             pairs = (*_pairs(module), *_fused_pairs(module, own))
-            is_tpu = "S(1)" in module.text and platform_of(module)[0] == "tpu"
-            around = _around(program.analysis(module).graph, pairs)
+            has_vmem = names_vmem(module)
+            graph = program.analysis(module).graph
+            around = _around(graph, pairs)
+            moves = {move.instr: move for move in reversed(copies(graph))}
             for pair in sorted(pairs, key=lambda pair: pair.instr.id):
                 members += _members(pair, len(rows), position)
                 rows.append(
                     common(program, position, pair.instr)
                     | _columns(pair, counted)
-                    | _memories(pair, is_tpu)
+                    | _memories(pair, moves.get(pair.instr), has_vmem)
                     | {
                         "collective": kinds.get((position, pair.instr.id)),
                         "inside": around.get(pair.instr.computation),
@@ -385,16 +395,27 @@ def _bytes(pair: Pair) -> int | None:
     return None if shape is None else shape.bytes
 
 
-def _memories(pair: Pair, is_tpu: bool) -> dict[str, object]:
-    """The memory spaces it moves between, as numbers and by name."""
+def _memories(pair: Pair, move: HostMove | None, has_vmem: bool) -> dict[str, object]:
+    """The memory spaces it moves between, as numbers and by name. In a wrapper, an update in place
+    of a buffer on the host is seen by what it moves."""
     spaces = {"from": _space(_read(pair)), "to": _space(_result(pair))}
-    numbers = {f"{end}_memory_space": space for end, space in spaces.items()}
-    return numbers | {f"{end}_memory": _memory(space, is_tpu) for end, space in spaces.items()}
+    if move is not None and spaces["from"] == spaces["to"]:
+        spaces = dict(zip(("from", "to"), move.spaces, strict=True))
+    columns: dict[str, object] = {"host_move": None if move is None else move.direction}
+    for end, space in spaces.items():
+        columns[f"{end}_memory_space"] = space
+        columns[f"{end}_memory"] = memory_name(space, has_vmem)
+    return columns
 
 
-def _memory(space: int | None, is_tpu: bool) -> str | None:
+def names_vmem(module: Module) -> bool:
+    """Whether S(1) of this module is the VMEM of a TPU."""
+    return "S(1)" in module.text and platform_of(module)[0] == "tpu"
+
+
+def memory_name(space: int | None, has_vmem: bool) -> str | None:
     """A memory space by name, where it means the same everywhere or the platform is known."""
-    if space == 1 and is_tpu:
+    if space == 1 and has_vmem:
         return "vmem"
     return None if space is None else _MEMORIES.get(space, f"S({space})")
 
