@@ -220,4 +220,4 @@ _FUNCTIONS: Final[dict[str, Callable[..., int]]] = {
 }
 _LINEAR: Final = frozenset(("add", "negate", "subtract"))
 # Of what is linear they are monotone: what holds in the first and in the last iteration, holds.
-_MONOTONE: Final = frozenset(("clamp", "maximum", "minimum", "GE", "GT", "LE", "LT"))
+_MONOTONE: Final = frozenset(("clamp", "maximum", "minimum", "select", "GE", "GT", "LE", "LT"))
