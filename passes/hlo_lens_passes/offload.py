@@ -3,9 +3,9 @@ transfers overlap with compute."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hlo_lens.facts import (
     COMMON,
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from hlo_lens_passes._host_moves import HostMove
     from hlo_lens_passes._host_values import Row
 
-Pair = Mapping[str, object]
+Pair = Mapping[str, Any]
 """A row of async_pairs."""
+_Told = tuple[Mapping[str, object], "Row", Pair | None]
 
 _KINDS: Final = ("annotation", "move", "copy", "parameter", "result")
 _VALUES: Final = ("residual", "parameter", "result", "activation", "gradient")
@@ -162,7 +163,8 @@ EXPOSED: Final = Rule(
     "note",
     "A copy between host and device has no compute beside it.",
     "Either it is synchronous, or nothing that computes stands between its start and its done in"
-    " the schedule: the device waits for the host link. The message has its bytes for a step.",
+    " the schedule: the device waits for the host link. One finding is of the copies of a loop that"
+    " go the same way, with their bytes for a step; its evidence are their rows.",
 )
 
 
@@ -187,6 +189,7 @@ class OffloadPass:
             values = HostValues(program.analysis(module), facts, position, len(rows))
             pairs = _pairs(facts, position) if values.rows else {}
             has_vmem = names_vmem(module)
+            exposed: dict[tuple[object, ...], list[_Told]] = {}
             for row in values.rows:
                 pair = pairs.get(row.move.instr.id) if row.move.kind == "copy" else None
                 columns = _columns(row) | _memories(row.move, has_vmem)
@@ -194,7 +197,10 @@ class OffloadPass:
                 rows.append(common(program, position, row.move.instr) | columns)
                 members.extend(_members(row, pair, position))
                 if _is_exposed(rows[-1], row.move, pair):
-                    findings.append(_exposed(rows[-1], row, pair, position))
+                    told = rows[-1]
+                    key = (told["direction"], told["loop"], told["is_sync"] is True)
+                    exposed.setdefault(key, []).append((told, row, pair))
+            findings.extend(_exposed(alike, position) for alike in exposed.values())
             if not module.truncated:
                 findings.extend(_unmatched(row, how, position) for row, how in values.unmatched())
         return PassResult({"offload": rows}, members, findings)
@@ -284,26 +290,35 @@ def _is_exposed(columns: Mapping[str, object], move: HostMove, pair: Pair | None
     )
 
 
-def _exposed(columns: Mapping[str, object], row: Row, pair: Pair | None, module: int) -> Finding:
-    instr, size, runs = row.move.instr, columns["bytes"], columns["executions"]
+def _exposed(alike: Sequence[_Told], module: int) -> Finding:
+    """One finding for the copies of a loop that go one way: unrolled layers have hundreds."""
+    columns, row, _ = alike[0]
+    several = len(alike) > 1
+    who = f"%{row.move.instr.name}"
+    who += f" and {len(alike) - 1} more move" if several else " moves"
     where = "host" if row.move.direction == "to_host" else "device"
-    why = "synchronously" if columns["is_sync"] else "with no compute beside it"
-    what, step = "a value", "how often is not known"
-    if isinstance(size, int):
-        what = f"{size:,} bytes"
-        if isinstance(runs, int):
-            step = f"{size * runs:,} bytes a step"
-    evidence = [("offload", row.id)]
-    if pair is not None and isinstance(pair["id"], int):
-        evidence.append(("async_pairs", pair["id"]))
+    why = "with no compute beside " + ("them" if several else "it")
+    if columns["is_sync"]:
+        why = "synchronously"
+    moved = [_per_step(columns) for columns, _, _ in alike]
+    step = f"{sum(filter(None, moved)):,} bytes a step"
+    if None in moved:
+        step = "how many bytes a step is not known"
+    evidence = [("offload", row.id) for _, row, _ in alike]
+    evidence += [("async_pairs", pair["id"]) for _, _, pair in alike if pair is not None]
     return Finding(
         EXPOSED.id,
         EXPOSED.level,
-        f"%{instr.name} moves {what} to the {where} {why}: {step}",
+        f"{who} to the {where} {why}: {step}",
         module,
-        instr.id,
+        row.move.instr.id,
         tuple(evidence),
     )
+
+
+def _per_step(columns: Mapping[str, object]) -> int | None:
+    size, runs = columns["bytes"], columns["executions"]
+    return size * runs if isinstance(size, int) and isinstance(runs, int) else None
 
 
 def _unmatched(row: Row, is_returned: bool, module: int) -> Finding:

@@ -565,7 +565,7 @@ def test_copies_are_matched_and_the_exposed_ones_are_told() -> None:
     assert findings(copied(), "offload") == [
         (
             "offload-exposed",
-            "%s moves 32 bytes to the host with no compute beside it: 32 bytes a step",
+            "%s moves to the host with no compute beside it: 32 bytes a step",
         )
     ]
     check_table(copied(), lambda text: [told[1].split()[1:] for told in findings(text, "offload")])
@@ -579,8 +579,55 @@ def test_compute_beside_it_hides_a_copy() -> None:
 
 def test_compute_beside_a_synchronous_copy_does_not_hide_it() -> None:
     text = copied("q = f32[8]{0} negate(k)", SYNC)
-    message = "%s moves 32 bytes to the host synchronously: 32 bytes a step"
+    message = "%s moves to the host synchronously: 32 bytes a step"
     assert findings(text, "offload") == [("offload-exposed", message)]
+
+
+def test_copies_of_a_loop_that_go_one_way_are_one_finding() -> None:
+    text = """HloModule m, is_scheduled=true
+body {
+  p = (s32[], f32[8]{0}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[8]{0} get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  a = f32[8]{0:S(5)} copy(x)
+  b = f32[8]{0} copy(a)
+  c = f32[8]{0} negate(b)
+  d = f32[8]{0:S(5)} copy(c)
+  e = f32[8]{0} copy(d)
+  ROOT r = (s32[], f32[8]{0}) tuple(next, e)
+}
+go {
+  p = (s32[], f32[8]{0}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] BOUND
+  ROOT g = pred[] compare(i, n), direction=LT
+}
+ENTRY main {
+  x = f32[8]{0} parameter(0)
+  n = s32[] parameter(1)
+  zero = s32[] constant(0)
+  away = f32[8]{0:S(5)} copy(x)
+  back = f32[8]{0} copy(away)
+  t = (s32[], f32[8]{0}) tuple(zero, back)
+  w = (s32[], f32[8]{0}) while(t), condition=go, body=body
+  ROOT r = f32[8]{0} get-tuple-element(w), index=1
+}"""
+    several = "%a and 1 more move to the host synchronously: "
+    known = text.replace("BOUND", "constant(4)")
+    assert findings(known, "offload") == [
+        ("offload-exposed", f"{several}256 bytes a step"),
+        ("offload-exposed", "%b and 1 more move to the device synchronously: 256 bytes a step"),
+        ("offload-exposed", "%away moves to the host synchronously: 32 bytes a step"),
+        ("offload-exposed", "%back moves to the device synchronously: 32 bytes a step"),
+    ]
+    evidence = "select evidence from findings where rule = 'offload-exposed' limit 1"
+    ((rows,),) = ask(known, evidence)
+    assert json.loads(str(rows)) == [["offload", 0], ["offload", 2]]
+    unknown = text.replace("BOUND", "multiply(i, i)")
+    first = findings(unknown, "offload")[0]
+    assert first == ("offload-exposed", f"{several}how many bytes a step is not known")
 
 
 def test_without_a_schedule_nothing_is_said_of_overlap() -> None:
