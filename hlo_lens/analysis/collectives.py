@@ -378,12 +378,12 @@ def channel_of(operation: Instruction) -> int | None:
 
 
 def attribute(instruction: Instruction, name: str) -> str | None:
-    """Raw text of an attribute; cheap where several are asked of one instruction in a row."""
+    """Raw text of an attribute; cheap where several are asked of the same collectives."""
     tail = instruction.tail
     return _attributes(tail).get(name) if f"{name}=" in tail else None
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1 << 10)
 def _attributes(tail: str) -> Mapping[str, str]:
     try:
         return split_attributes(tail)

@@ -1,12 +1,16 @@
-"""Mesh axes of a group: as the mesh form names them, or matched against the header's meshes."""
+"""Mesh axes of a group: as the mesh form names them, or matched against the meshes of the header
+or of the compile's side file."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from math import prod
+from pathlib import Path
 from typing import Final
 
 from hlo_lens.analysis.collectives import attribute, device_counts, kind_of
@@ -24,7 +28,49 @@ _MADE_UP: Final = re.compile(r"axis_\d+\Z")
 _MOST_AXES: Final = 6
 """Axes of more than one device that are tried in all combinations."""
 
+SIDE_FILE: Final = "mesh.json"
+
 Partition = frozenset[frozenset[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The axes over which groups run, the size of each, and what names them: `text`, `header` or
+    `side_file`."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    named_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Meshes:
+    """The meshes that a module's collectives may run over, by what names them."""
+
+    header: tuple[Mesh, ...]
+    side_file: tuple[Mesh, ...]
+
+
+def meshes_of(module: Module, side_file: Path | None) -> Meshes:
+    """The meshes of the header, and that of the compile's side file where it fits the module."""
+    beside = _side_mesh(side_file)
+    _, partitions = device_counts(module)
+    fits = beside is not None and beside.device_count == partitions
+    return Meshes(header_meshes(module), (beside,) if beside is not None and fits else ())
+
+
+def _side_mesh(path: Path | None) -> Mesh | None:
+    """`{"axes": {"data": 2, "model": 4}, "devices": 8}`, its devices in row-major order."""
+    if path is None:
+        return None
+    try:
+        axes = json.loads(path.read_text(encoding="utf-8"))["axes"]
+        sizes = tuple(axes.items())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    if all(type(size) is int and size > 0 for _, size in sizes):
+        return Mesh(sizes)
+    return None
 
 
 def header_meshes(module: Module) -> tuple[Mesh, ...]:
@@ -47,11 +93,11 @@ def _mesh(axes: str, devices: str) -> Mesh:
     return Mesh(named, ids)
 
 
-def axes_of(operation: Instruction, meshes: tuple[Mesh, ...]) -> tuple[str, ...] | None:
+def axes_of(operation: Instruction, meshes: Meshes) -> Axes | None:
     """The mesh axes over which the groups of a collective run; None where nothing names them.
 
-    Names that the compiler made up (`axis_0`) give way to those of a header mesh whose axes give
-    the same groups.
+    Names that the compiler made up (`axis_0`) give way to those of a mesh of the header, or else of
+    the side file, whose axes give the same groups.
     """
     written = attribute(operation, "replica_groups")
     groups = None
@@ -60,15 +106,26 @@ def axes_of(operation: Instruction, meshes: tuple[Mesh, ...]) -> tuple[str, ...]
             groups = parse_replica_groups(written)
         except ValueError:
             return None
-    own = groups.axes if groups is not None and groups.form == "mesh" else None
-    if own is not None and not all(map(_MADE_UP.match, own)):
+    own = None if groups is None else _written(groups)
+    if own is not None and not all(map(_MADE_UP.match, own.names)):
         return own
     replicas, _ = device_counts(operation.computation.module)
-    if not meshes or (replicas or 1) > 1:
+    if (replicas or 1) > 1:
         return own
     wanted = _permuted(operation) if groups is None else _partition(groups)
-    matched = next((axes for mesh in meshes for axes in _matching(mesh, wanted)), None)
-    return matched if matched is not None else own
+    for named_by, known in (("header", meshes.header), ("side_file", meshes.side_file)):
+        for mesh in known:
+            for names in _matching(mesh, wanted):
+                sizes = dict(mesh.axes)
+                return Axes(names, tuple(sizes[name] for name in names), named_by)
+    return own
+
+
+def _written(groups: ReplicaGroups) -> Axes | None:
+    mesh = groups.device_mesh
+    if groups.form != "mesh" or mesh is None:
+        return None
+    return Axes(groups.axes, tuple(map(mesh.axis_size, groups.grouped)), "text")
 
 
 def _partition(groups: ReplicaGroups) -> Partition | None:

@@ -24,7 +24,6 @@ from hlo_lens.analysis.collectives import (
     total_bytes,
     wire_bytes,
 )
-from hlo_lens.analysis.dataflow import Value, trace
 from hlo_lens.analysis.schedule import find_done
 from hlo_lens.hlo import Instruction, Module, Shape
 from hlo_lens.hlo.opcodes import sugar
@@ -43,7 +42,7 @@ class Logical:
     `instr` stands for it: the operation, the start, the fusion around it, or the while.
     `operations` are the collective operations of the text that make it up, `operation` the one
     that says most. `start`, `updates` and `done` are set where it is asynchronous. Bytes are those
-    that one device gives and gets. `source` is the value it takes.
+    that one device gives and gets.
     """
 
     kind: str
@@ -61,7 +60,6 @@ class Logical:
     updates: tuple[Instruction, ...] = ()
     done: Instruction | None = None
     windowed: Windowed | None = None
-    source: Value | None = None
 
     @property
     def results(self) -> tuple[tuple[Instruction, tuple[int, ...]], ...]:
@@ -115,13 +113,13 @@ def _of_site(site: Site, graph: CallGraph) -> Logical:
         kind, result = (kind, result) if kept is None else ("reduce-scatter", kept)
     start = done = None
     updates: tuple[Instruction, ...] = ()
-    if _starts(instr):
+    if starts(instr):
         start = instr
         done, updates = find_done(instr)
     return Logical(
         site.kind, kind, _form(site), instr, operation, (operation,), groups, shapes,
         None if shapes is None else dtypes(shapes) or _result_dtype(operation),
-        operand, result, start, updates, done, source=_source(site, updates, graph),
+        operand, result, start, updates, done,
     )  # fmt: skip
 
 
@@ -137,22 +135,7 @@ def _result_dtype(operation: Instruction) -> str | None:
     return None if shape is None else dtypes((shape,))
 
 
-def _source(site: Site, updates: tuple[Instruction, ...], graph: CallGraph) -> Value | None:
-    """The value it takes; of an async call that gets operands late, what an update brings."""
-    operands = site.operation.operands
-    if not operands:
-        return None
-    value = trace(graph, Value(operands[0]))
-    number = value.instr.parameter_number
-    inside = value.instr.computation is not site.instr.computation
-    if number is None or not inside or not _starts(site.instr):
-        return value
-    late = [operand for update in updates for operand in update.operands[1:]]
-    given = [*site.instr.operands, *late]
-    return Value(given[number]) if number < len(given) else value
-
-
-def _starts(instr: Instruction) -> bool:
+def starts(instr: Instruction) -> bool:
     """Whether a done waits for it: a start in any spelling, a send or a recv."""
     return instr.opcode.endswith("-start") or instr.opcode in ("send", "recv")
 
@@ -165,7 +148,7 @@ def _form(site: Site) -> str:
         return "async-wrapper" if sugar(instr.opcode) is None else "sugar"
     if instr.opcode == "fusion":
         return "fusion"
-    return "start-done" if _starts(instr) else "sync"
+    return "start-done" if starts(instr) else "sync"
 
 
 def _on_sparsecore(start: Instruction, operation: Instruction) -> bool:
@@ -262,7 +245,6 @@ def _of_chain(chain: list[Site], graph: CallGraph) -> Logical:
         one.kind, one.logical_kind, "async-fusion", one.instr, one.operation,
         tuple(site.operation for site in chain), one.groups, one.shapes, one.dtype, one.operand,
         one.result, chain[0].instr, tuple(site.instr for site in chain[1:-1]), chain[-1].instr,
-        source=one.source,
     )  # fmt: skip
 
 
@@ -287,7 +269,7 @@ def _of_windowed(windowed: Windowed) -> Logical:
     operation = windowed.inside[0].operation
     operations = [site.operation for site in (*windowed.peeled, *windowed.inside)]
     groups = groups_of(operation)
-    shards = windowed.shards
+    shards = tuple(shard.shape for shard in windowed.shards)
     part = total_bytes(shards) if shards else None
     whole = None if part is None or groups.size is None else part * groups.size
     gather = windowed.logical_kind == "all-gather"
@@ -295,7 +277,7 @@ def _of_windowed(windowed: Windowed) -> Logical:
         "collective-permute", windowed.logical_kind, "windowed-loop", windowed.loop, operation,
         tuple(operations), groups, shards or None, dtypes(shards),
         part if gather else whole, whole if gather else part,
-        windowed=windowed, source=windowed.shard,
+        windowed=windowed,
     )  # fmt: skip
 
 

@@ -27,14 +27,23 @@ _NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class Shard:
+    """One device's part of what a loop gathers or scatters: its shape, what a gather starts with,
+    and the carry elements in which it is gathered or scattered."""
+
+    shape: Shape
+    source: Value | None = None
+    elements: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Windowed:
     """One hidden collective: the while, the permutes in its body, and those peeled off it.
 
-    `conditional` are those of `inside` that a branch in the body holds. `shards` are the shapes of
-    one device's part of what is gathered or scattered, a value each: what goes round both ways, or
-    in two accumulators that are added up behind the loop, is one. `shard` is what a gather starts
-    with, `matmuls` what takes it in the body; `results` are the carry elements that hold what is
-    scattered.
+    `conditional` are those of `inside` that a branch in the body holds. `shards` are the parts of
+    one device, one a value: what goes round both ways, or in two accumulators that are added up
+    behind the loop, is one. `matmuls` are what takes them in the body; `results` are the carry
+    elements that hold what is scattered.
     """
 
     loop: Instruction
@@ -42,8 +51,7 @@ class Windowed:
     inside: tuple[Site, ...]
     peeled: tuple[Site, ...]
     conditional: frozenset[Site]
-    shards: tuple[Shape, ...]
-    shard: Value | None
+    shards: tuple[Shard, ...]
     matmuls: tuple[Instruction, ...]
     results: tuple[int, ...]
 
@@ -128,36 +136,40 @@ class _Ring:
             ordered,
             tuple(site for site in peeled if groups_of(site.operation).pairs in rings),
             frozenset(site for site in ordered if not self._is_direct(site)),
-            shards or (moved_operands(ordered[0].operation) or ())[:1],
-            self._shard_in_front() if gather else None,
+            shards or tuple(map(Shard, (moved_operands(ordered[0].operation) or ())[:1])),
             tuple(Instruction(self.body, at) for at in self.multiplying),
             () if gather else self._products(),
         )
 
-    def _gathered(self) -> tuple[Shape, ...]:
-        """Shapes of the values that go round, each value in front of the loop once."""
-        shapes: dict[object, Shape] = {}
+    def _gathered(self) -> tuple[Shard, ...]:
+        """What goes round, each value in front of the loop once."""
+        shards: dict[object, Shard] = {}
         for element, chain in self.passed_on.items():
             source = trace(self.graph, Value(self.loop.operands[0], (element,)))
             while source.instr.opcode in _PERMUTES and source.instr.operands:
                 source = trace(self.graph, Value(source.instr.operands[0]))
             shape = shape_of(chain[-1].operation.operands[0])
             if shape is not None:
-                shapes.setdefault((source.instr, source.path), shape)
-        return tuple(shapes.values())
+                key = source.instr, source.path
+                before = shards.get(key, Shard(shape))
+                shards[key] = Shard(before.shape, source, (*before.elements, element))
+        return tuple(shards.values())
 
-    def _scattered(self, inside: set[Site]) -> tuple[Shape, ...]:
-        """Shapes of the accumulators; those that meet behind the loop are one value."""
+    def _scattered(self, inside: set[Site]) -> tuple[Shard, ...]:
+        """The accumulators; those that meet behind the loop are one value."""
         sent = {site.instr.index for site in inside if self._is_direct(site)}
-        found: list[tuple[set[Instruction], Shape]] = []
+        found: list[tuple[set[Instruction], Shape, list[int]]] = []
         for element, operand in enumerate(self.body.operand_indices(self.body.root.index)):
             shape = shape_of(Instruction(self.body, operand))
             if shape is None or sent.isdisjoint(self._backward((operand,))):
                 continue
             takers = self._takers(element)
-            if takers and all(takers.isdisjoint(others) for others, _ in found):
-                found.append((takers, shape))
-        return tuple(shape for _, shape in found)
+            meets = next((its for others, _, its in found if takers & others), None)
+            if meets is not None:
+                meets.append(element)
+            elif takers:
+                found.append((takers, shape, [element]))
+        return tuple(Shard(shape, None, tuple(elements)) for _, shape, elements in found)
 
     def _takers(self, element: int) -> set[Instruction]:
         """What computes with a carry element behind the loop, also behind what only moves it: a
@@ -317,15 +329,7 @@ class _Ring:
         callee = called(Instruction(self.body, index), "calls")
         return callee is not None and any(_feeds_matmul(callee, number) for number in operands)
 
-    # -- permutes peeled off the loop, and the shard that goes in
-
-    def _shard_in_front(self) -> Value | None:
-        """The value in front of the loop that the first gathered carry element starts with."""
-        for element in sorted(self.passed_on):
-            value = trace(self.graph, Value(self.loop.operands[0], (element,)))
-            if value.instr.opcode not in _PERMUTES:
-                return value
-        return None
+    # -- permutes peeled off the loop
 
     def _peeled_in_front(self, beside: Mapping[Instruction, Site]) -> tuple[Site, ...]:
         """Permutes whose result a gathered carry element starts with."""

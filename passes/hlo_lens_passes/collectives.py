@@ -1,272 +1,61 @@
-"""The collectives table: every logical collective once, whatever its spelling.
+"""The tables of collectives: every logical one once, whatever its spelling, and its arrays.
 
 `reference/definitions.md`, "Collectives", says what each column means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hlo_lens.analysis.collectives import KINDS, channel_of, configured, frontend_attributes
-from hlo_lens.analysis.dataflow import consumers
+from hlo_lens.analysis.collectives import channel_of, configured, frontend_attributes
 from hlo_lens.analysis.schedule import Between, find_done, schedules, synchronous
-from hlo_lens.facts import (
-    COMMON,
-    Cell,
-    Column,
-    Lane,
-    Measure,
-    Member,
-    PassResult,
-    Summary,
-    Table,
-    common,
-)
-from hlo_lens.hlo import Instruction, Module
-from hlo_lens_passes._collective_axes import axes_of, header_meshes
-from hlo_lens_passes._collective_logical import (
-    FORMS,
-    Logical,
-    logical_collectives,
-    windowed_wire,
-)
-from hlo_lens_passes._collective_training import BackwardLoops, earlier_gathers, under_checkpoint
+from hlo_lens.facts import COMMON, Member, PassResult, Table, common
+from hlo_lens.hlo import Instruction, Module, Shape
+from hlo_lens_passes._collective_arrays import Array, Arrays, agreed, sent
+from hlo_lens_passes._collective_axes import SIDE_FILE, axes_of, meshes_of
+from hlo_lens_passes._collective_flow import Flow
+from hlo_lens_passes._collective_hosts import SIDE_FILE as PROVENANCE
+from hlo_lens_passes._collective_hosts import hosts_of
+from hlo_lens_passes._collective_logical import Logical, logical_collectives, windowed_wire
+from hlo_lens_passes._collective_tables import COLLECTIVES, SHARED, VALUES
+from hlo_lens_passes._collective_training import TrainingLoops, under_checkpoint
+from hlo_lens_passes._named_scopes import named_scope
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
     from hlo_lens.facts import Facts
     from hlo_lens.program import Program
 
+_PLACE: Final = tuple(column.name for column in COMMON if column.name != "id")
+_OF_ARRAYS: Final = tuple(column.name for column in SHARED)
 _STAYS: Final = frozenset(("bitcast", "copy"))
 """What a value passes on the way to its first real use; converts compute."""
-
-_SPELLINGS: Final = (("sugar", "start-done (sugar)"),)
-"""How the report names a form whose word only those know who print HLO."""
-
-TABLE = Table(
-    "collectives",
-    "a logical collective: one operation in any spelling, or the loop or chain of fusions that"
-    " amounts to one",
-    (
-        *COMMON,
-        Column("kind", "enum", "structural", "the operation that the text writes", values=KINDS),
-        Column(
-            "logical_kind",
-            "enum",
-            "identity",
-            "what it amounts to: the all-gather or reduce-scatter of a windowed einsum loop, the"
-            " reduce-scatter of a fused all-reduce and slice; else as kind",
-            values=KINDS,
-        ),
-        Column(
-            "form",
-            "enum",
-            "volatile",
-            "how the text spells it: start-done is an operation with opcodes of its own for start"
-            " and done, sugar is OP-start and OP-done for an async-start and async-done around OP",
-            values=FORMS,
-        ),
-        Column(
-            "static_ops",
-            "int",
-            "volatile",
-            "collective operations of the text that make up the row (a start and its done are one)",
-        ),
-        Column(
-            "is_sync",
-            "bool",
-            "structural",
-            "whether the start's backend_config makes it synchronous; NULL where it has no such"
-            " field, and for what has no start",
-        ),
-        Column("dtype", "text", "structural", "dtype on the wire; several by commas"),
-        Column(
-            "operand_shape",
-            "text",
-            "identity",
-            "what one device gives, without layouts; of a windowed loop what one permute moves",
-        ),
-        Column("operand_bytes", "bytes", "measure", "what one device gives, per execution"),
-        Column("result_bytes", "bytes", "measure", "what one device gets, per execution"),
-        Column(
-            "wire_bytes",
-            "bytes",
-            "measure",
-            "what one device sends per execution, in a ring; of a windowed loop all its permutes."
-            " NULL where group size, trip count or send sizes are not known",
-        ),
-        Column("wire_bytes_max", "bytes", "measure", "upper bound of wire_bytes; NULL: no bound"),
-        Column(
-            "logical_wire_bytes",
-            "bytes",
-            "measure",
-            "what a ring sends for the logical kind; less than wire_bytes where a windowed loop"
-            " sends shards that nobody needs",
-        ),
-        Column(
-            "algorithm",
-            "enum",
-            "volatile",
-            "the algorithm that wire_bytes assumes",
-            values=("ring",),
-        ),
-        Column(
-            "group_size",
-            "int",
-            "structural",
-            "devices of the largest group as XLA reads it; of a permute, devices its pairs connect",
-            unit="devices",
-        ),
-        Column("groups", "int", "structural", "groups that are listed, 1 for everybody"),
-        Column("uneven_groups", "bool", "structural", "whether groups differ in size"),
-        Column(
-            "axes",
-            "json",
-            "volatile",
-            "mesh axes of a group, as the mesh form or a mesh of the header names them; NULL where"
-            " neither does",
-        ),
-        Column("channel_id", "int", "volatile", "channel_id of the operation"),
-        Column(
-            "core",
-            "enum",
-            "structural",
-            "which core of a TPU runs it; NULL elsewhere",
-            values=("tensorcore", "sparsecore"),
-        ),
-        Column(
-            "compute_between",
-            "int",
-            "measure",
-            "instructions between start and done that compute, in a scheduled text; 0 for one that"
-            " is synchronous; of a windowed loop the least of its permutes",
-            unit="instructions",
-        ),
-        Column(
-            "heavy_between",
-            "int",
-            "measure",
-            "those of them that hold a core for long: matmuls, kernels, reduce, sort, scatter,"
-            " gather, while",
-            unit="instructions",
-        ),
-        Column(
-            "overlapped",
-            "bool",
-            "structural",
-            "compute_between > 0 and not is_sync; NULL where the text is not scheduled",
-        ),
-        Column(
-            "issued_before_use",
-            "int",
-            "measure",
-            "compute instructions from the start to the first real use of the result; NULL where"
-            " the computation does not use it, and for a gather that a loop uses up",
-            unit="instructions",
-        ),
-        Column(
-            "landed_before_use",
-            "int",
-            "measure",
-            "compute instructions from the done to that use",
-            unit="instructions",
-        ),
-        Column(
-            "in_backward_loop",
-            "bool",
-            "structural",
-            "whether a loop around it runs in the backward pass: its while is bwd or remat, or it"
-            " holds backward matmuls and no forward ones; NULL where no name tells",
-        ),
-        Column(
-            "under_checkpoint",
-            "bool",
-            "structural",
-            "whether it replays for a checkpoint: its own remat label, or it sits in the backward"
-            " pass and feeds what has one; NULL where no name tells",
-        ),
-        Column(
-            "regather_of",
-            "ref",
-            "volatile",
-            "the first all-gather of the same source value; NULL for the first",
-        ),
-        Column(
-            "is_regather",
-            "bool",
-            "structural",
-            "whether an earlier all-gather has the same source value; NULL for other kinds",
-        ),
-        Column(
-            "spmd_generated",
-            "bool",
-            "structural",
-            "whether the SPMD partitioner made it; NULL where the text does not say",
-        ),
-        Column("start", "ref", "volatile", "the start, where it is asynchronous"),
-        Column("done", "ref", "volatile", "the done, where it is asynchronous and in sight"),
-    ),
-    summary=Summary(
-        "collectives",
-        order=20,
-        about="what one device sends, in a ring",
-        none="no collectives",
-        by=(
-            Cell("loop"),
-            Cell("phase"),
-            Cell("logical_kind", "operation"),
-            Cell("form", "written as", names=_SPELLINGS),
-            Cell("dtype"),
-        ),
-        measures=(
-            Measure("count", "rows"),
-            Measure("runs", "executions"),
-            Measure("overlap", "true", "overlapped"),
-            Measure("sent per run", "once", "wire_bytes", "wire_bytes_max"),
-            Measure("sent per step", "per_step", "wire_bytes", "wire_bytes_max"),
-        ),
-        unknown=(Cell("logical_kind"),),
-        lane=Lane(
-            "communication",
-            line=(
-                Cell("logical_kind"),
-                Cell("form", names=_SPELLINGS),
-                Cell("operand_shape"),
-                Cell("is_sync", words=("synchronous", "")),
-                Cell("overlapped", words=("overlapped", "exposed")),
-            ),
-            details=(
-                Cell("groups {groups}×{group_size}"),
-                Cell("axes"),
-                Cell("channel {channel_id}"),
-                Cell("core"),
-            ),
-            total=Measure("sends", "per_step", "wire_bytes", "wire_bytes_max"),
-        ),
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class CollectivesPass:
-    """One row a logical collective; its operations, starts and dones are members of the row."""
+    """One row a logical collective; its operations, starts and dones are members of the row. And a
+    row for each array of it, of which what it feeds, and what moves it there, are members."""
 
     name: str = "collectives"
-    tables: tuple[Table, ...] = (TABLE,)
+    tables: tuple[Table, ...] = (COLLECTIVES, VALUES)
     requires: tuple[str, ...] = ()
     rules: tuple[()] = ()
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         rows: list[dict[str, object]] = []
+        values: list[dict[str, object]] = []
         members: list[Member] = []
         for position, module in enumerate(program.modules):
             described = _Described(program, position, module)
-            for logical, row in described.rows():
+            for logical, row, arrays in described.rows():
                 members += _members(logical, len(rows), position)
+                members += _ways(arrays, len(values), position)
+                values += _values(logical, row, arrays, len(rows))
                 rows.append(row)
-        return PassResult({"collectives": rows}, members)
+        return PassResult({"collectives": rows, "collective_values": values}, members)
 
 
 class _Described:
@@ -277,37 +66,52 @@ class _Described:
         self.position = position
         self.analysis: ModuleAnalysis = program.analysis(module)
         self.schedules = schedules(self.analysis.graph)
-        self.backward = BackwardLoops(self.analysis)
-        self.meshes = header_meshes(module)
+        self.flow = Flow(self.analysis.graph)
+        self.training = TrainingLoops(self.analysis)
+        self.meshes = meshes_of(module, program.side_files.get(SIDE_FILE))
+        self.hosts = hosts_of(program.side_files.get(PROVENANCE))
         self.trips = {loop.instr: loop.trip_count for loop in self.analysis.loops}
 
-    def rows(self) -> Iterator[tuple[Logical, dict[str, object]]]:
+    def rows(self) -> Iterator[tuple[Logical, dict[str, object], list[Array]]]:
         found = logical_collectives(self.analysis.module, self.analysis.graph)
-        gathers = [logical for logical in found if logical.logical_kind == "all-gather"]
-        earlier = earlier_gathers(self.analysis, gathers)
-        first = {gathers[at].instr: instr for at, instr in earlier.items()}
+        known = Arrays(self.analysis, self.flow, self.training, found)
         for logical in found:
             row = self._place(logical)
             row |= _what(logical) | self._who(logical) | self._wire(logical) | self._hidden(logical)
-            row["in_backward_loop"] = self.backward.around(logical.instr)
-            row["under_checkpoint"] = under_checkpoint(
-                self.analysis, logical, row["phase"], self.backward.around(logical.instr)
-            )
-            if logical.logical_kind == "all-gather" and logical.source is not None:
-                again = first.get(logical.instr)
-                row["is_regather"] = again is not None
-                row["regather_of"] = None if again is None else again.id
-            yield logical, row
+            row |= self._when(logical, row)
+            arrays = known.of(logical, row)
+            row |= agreed(arrays, _OF_ARRAYS)
+            row["arrays"] = len(arrays)
+            if logical.logical_kind == "all-gather" and any(
+                "gather_number" in array.columns for array in arrays
+            ):
+                first = next((array.first for array in arrays if array.first is not None), None)
+                row["is_regather"] = first is not None
+                row["regather_of"] = None if first is None else first.id
+            yield logical, row, arrays
+
+    def _when(self, logical: Logical, row: Mapping[str, object]) -> dict[str, object]:
+        """Where it stands in a training step."""
+        in_backward = self.training.in_backward(logical.instr)
+        replays = under_checkpoint(self.analysis, self.flow, logical, row["phase"], in_backward)
+        return {
+            "in_backward_loop": in_backward,
+            "in_microbatch_loop": self.training.in_microbatches(logical.instr),
+            "under_checkpoint": replays,
+        }
 
     def _place(self, logical: Logical) -> dict[str, object]:
         """The common columns; names and source of the operation where its site has none."""
         row = common(self.program, self.position, logical.instr)
-        operation = logical.operation
+        named, operation = logical.instr, logical.operation
         if logical.instr.op_name is None and operation.op_name is not None:
+            named = operation
             phase = self.analysis.phase(operation)
             row |= {
                 "phase": phase.phase, "phase_from": phase.phase_from, "source": operation.source
             }  # fmt: skip
+        name = self.analysis.full_op_name(named)
+        row["scope"] = None if name is None else named_scope(name)
         return row
 
     def _who(self, logical: Logical) -> dict[str, object]:
@@ -317,10 +121,13 @@ class _Described:
             "group_size": logical.groups.size,
             "groups": logical.groups.count,
             "uneven_groups": logical.groups.uneven,
-            "axes": None if axes is None else list(axes),
+            "axes": None if axes is None else list(axes.names),
+            "axis_sizes": None if axes is None else list(axes.sizes),
+            "axes_from": None if axes is None else axes.named_by,
+            "intra_host": None if self.hosts is None else self.hosts.within(operation),
             "channel_id": channel_of(operation),
             "core": _core(logical),
-            "spmd_generated": _spmd_generated((logical.start or logical.instr, operation)),
+            "spmd_generated": _spmd_generated({logical.start or logical.instr, operation}),
         }
 
     def _wire(self, logical: Logical) -> dict[str, object]:
@@ -382,10 +189,11 @@ class _Described:
         peeled = () if logical.windowed is None else logical.windowed.peeled
         own = {site.instr for site in peeled}
         used = [
-            user.index
-            for result, path in logical.results
-            for user in consumers(self.analysis.graph, result, path, moves=_STAYS, enter=False)
-            if user.computation is end.computation and user not in own
+            use.instr.index
+            for use in self.flow.uses(logical.results, _STAYS, enter=False)
+            if use.position is not None
+            and use.instr.computation is end.computation
+            and use.instr not in own
         ]
         if not used:
             return {}
@@ -404,21 +212,20 @@ def _what(logical: Logical) -> dict[str, object]:
         "form": logical.form,
         "static_ops": len(logical.operations),
         "dtype": logical.dtype,
-        "operand_shape": _shape_text(logical),
+        "operand_shape": _shape_text(logical.shapes or ()),
         "operand_bytes": logical.operand,
         "result_bytes": logical.result,
     }
 
 
-def _shape_text(logical: Logical) -> str | None:
+def _shape_text(shapes: Iterable[Shape]) -> str | None:
     """`bf16[8,128]`, several by commas."""
-    if not logical.shapes:
-        return None
-    leaves = [leaf for shape in logical.shapes for leaf in shape.leaves()]
-    return ", ".join(
-        f"{leaf.dtype}[{','.join('?' if size is None else str(size) for size in leaf.dimensions)}]"
-        for leaf in leaves
-    )
+    leaves = [leaf for shape in shapes for leaf in shape.leaves()]
+    return ", ".join(f"{leaf.dtype}[{_sizes_text(leaf)}]" for leaf in leaves) or None
+
+
+def _sizes_text(shape: Shape) -> str:
+    return ",".join("?" if size is None else str(size) for size in shape.dimensions)
 
 
 def _core(logical: Logical) -> str | None:
@@ -430,7 +237,7 @@ def _core(logical: Logical) -> str | None:
     return "tensorcore" if on_tpu else None
 
 
-def _spmd_generated(instructions: tuple[Instruction, ...]) -> bool | None:
+def _spmd_generated(instructions: Iterable[Instruction]) -> bool | None:
     """`is_spmd_generated` of the backend_config (GPU) or the frontend attributes (TPU)."""
     found: set[object] = set()
     for instruction in instructions:
@@ -442,6 +249,33 @@ def _spmd_generated(instructions: tuple[Instruction, ...]) -> bool | None:
     if True in found:
         return True
     return False if False in found else None
+
+
+def _values(
+    logical: Logical, row: Mapping[str, object], arrays: Sequence[Array], collective: int
+) -> Iterator[dict[str, object]]:
+    """A row for each array, which stands where its collective does."""
+    for number, array in enumerate(arrays):
+        shape = array.moved.shape
+        yield {
+            **{name: row[name] for name in _PLACE},
+            "collective": collective,
+            "number": number,
+            "logical_kind": logical.logical_kind,
+            "operand_shape": _shape_text(() if shape is None else (shape,)),
+            "operand_bytes": None if shape is None else shape.bytes,
+            "wire_bytes": sent(logical, shape, row["wire_bytes"]),
+            **array.columns,
+        }
+
+
+def _ways(arrays: Sequence[Array], first: int, position: int) -> Iterator[Member]:
+    """For each array, from row `first` on, what it feeds and what moves it there."""
+    for row, array in enumerate(arrays, first):
+        if array.feed is not None:
+            for moving in array.feed.path:
+                yield Member("collective_values", row, "path", position, moving.id)
+            yield Member("collective_values", row, "feeds", position, array.feed.instr.id)
 
 
 def _members(logical: Logical, row: int, position: int) -> Iterator[Member]:

@@ -953,7 +953,9 @@ def test_under_a_checkpoint_by_its_label_or_by_what_it_feeds() -> None:
 
 # ---------------------------------------------------------------------------- mutations
 
-LABELLED = FROM_METADATA | {"in_backward_loop", "under_checkpoint"}
+LABELLED = FROM_METADATA | {
+    "in_backward_loop", "in_microbatch_loop", "moves", "regather_for", "under_checkpoint",
+}  # fmt: skip
 
 
 MUTATED = {
@@ -971,6 +973,7 @@ MUTATED = {
 @pytest.mark.parametrize("text", MUTATED.values(), ids=MUTATED)
 def test_only_the_program_matters(text: str) -> None:
     check_table(text, "collectives", from_metadata=LABELLED)
+    check_table(text, "collective_values", from_metadata=LABELLED)
 
 
 # ---------------------------------------------------------------------------- published cases

@@ -1,0 +1,339 @@
+"""Where the many values that collectives give go: as `dataflow.consumers` says, in less time.
+
+What a fusion does with each of its operands is found once, in one pass over what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from hlo_lens.analysis.calls import CallGraph, CallSite
+from hlo_lens.analysis.dataflow import (
+    PASSING,
+    PASSING_TARGETS,
+    called,
+    is_invariant,
+    tuple_index,
+)
+from hlo_lens.hlo import Computation, Instruction
+from hlo_lens.hlo.opcodes import sugar
+from hlo_lens_passes._calls import target_of
+
+JOINED: Final = "ConcatBitcast"
+"""The custom call that puts an array together again which was copied in slices."""
+
+# In which element of a start's tuple the result is; all-reduce-start gives it bare.
+_RESULT_OF_START: Final = {
+    "all-gather-start": (1,),
+    "async-start": (1,),
+    "async-update": (1,),
+    "collective-permute-start": (1,),
+    "copy-start": (0,),
+    "recv": (0,),
+}
+# What a fused computation may not hold for one pass over it to do.
+_CALLING: Final = frozenset(("call", "conditional", "while"))
+_FEW: Final = 16  # operands that are looked through each time
+_MOST_PLACES: Final = 1 << 16
+_MOST_NESTED: Final = 64
+
+Path = tuple[int, ...]
+Place = tuple[Instruction, Path]
+"""Element `path` of what an instruction gives."""
+
+
+class Taken(NamedTuple):
+    """`instr` computes with a value, as its operand `position`. None: the value goes out of the
+    entry, or of the loop that the walk stays inside, as element `path` of that."""
+
+    instr: Instruction
+    position: int | None
+    path: Path = ()
+
+
+class _Through(NamedTuple):
+    """What a fused computation does with one of its parameters: the elements of its result in which
+    the value is, and what inside computes with it."""
+
+    results: tuple[Path, ...]
+    taken: tuple[Taken, ...]
+
+
+_At = tuple[Computation, int, Path]
+"""A place, as the walk has it: computation, position, element."""
+
+
+class Flow:
+    """Who takes which value in a module."""
+
+    def __init__(self, graph: CallGraph) -> None:
+        self.graph = graph
+        self._users: dict[tuple[int, int], list[tuple[int, int, Path]]] = {}
+        self._places: dict[tuple[int, int], dict[int, list[tuple[int, Path]]]] = {}
+        self._through: dict[tuple[int, int, int], _Through | None] = {}
+
+    @cached_property
+    def _fused(self) -> dict[tuple[int, int], Computation]:
+        return {
+            (site.caller.computation.index, site.caller.index): site.callee
+            for site in self.graph.sites
+            if site.kind == "fusion"
+        }
+
+    def uses(
+        self,
+        starts: Iterable[Place],
+        moves: frozenset[str],
+        *,
+        inside: Instruction | None = None,
+        enter: bool = True,
+    ) -> list[Taken]:
+        """What computes with these values, through opcodes (and targets of custom calls) that
+        `moves` names and through what `dataflow.consumers` passes.
+
+        With `enter` false a fusion, call or loop that takes the value is what computes with it.
+        `inside`: a while whose body the walk does not leave.
+        """
+        end = self.graph.module.entry if inside is None else called(inside, "body")
+        queue: list[_At] = [(instr.computation, instr.index, path) for instr, path in starts]
+        seen = {(id(of), index, path) for of, index, path in queue}
+        found: list[Taken] = []
+        for of, index, path in queue:  # grows while it is walked
+            if index < 0 or len(queue) > _MOST_PLACES:
+                continue
+            users = self._users.get((id(of), index))
+            if users is None:
+                users = self._users[id(of), index] = self._find_users(of, index)
+            going_on: list[_At] = []
+            for user, position, chosen in users:
+                element = path
+                if chosen:
+                    if path[: len(chosen)] != chosen[: len(path)]:
+                        continue
+                    element = path[len(chosen) :]
+                opcode = of.opcodes[user]
+                if opcode in moves or opcode in PASSING or opcode == "get-tuple-element":
+                    going_on.append((of, user, element))
+                elif opcode == "tuple":
+                    going_on.append((of, user, (position, *element)))
+                elif opcode == "fusion" and enter:
+                    on, taken = self._into_fusion(of, user, position, element, moves)
+                    going_on += on
+                    found += taken
+                else:
+                    at = Instruction(of, user)
+                    going_on += self._into(at, opcode, position, element, moves, enter, found)
+            if index == of.root_index:
+                if of is end:
+                    found.append(Taken(inside or Instruction(of, index), None, path))
+                elif enter:
+                    for site in self.graph.callers(of):
+                        going_on += self._out_of(site, path)
+            for place in going_on:
+                key = id(place[0]), place[1], place[2]
+                if key not in seen and len(place[2]) <= _MOST_NESTED:
+                    seen.add(key)
+                    queue.append(place)
+        return found
+
+    def _find_users(self, of: Computation, index: int) -> list[tuple[int, int, Path]]:
+        """Who takes an instruction: (user, operand position, element of it); what takes an element
+        out of a tuple is one."""
+        rows = of.rows
+        opcodes, operands, bounds = rows.opcodes, rows.operands, rows.bounds
+        found: list[tuple[int, int, Path]] = []
+        for user in of.user_indices(index):
+            start, end = bounds[user], bounds[user + 1]
+            if opcodes[user] == "get-tuple-element":
+                element = tuple_index(Instruction(of, user))
+                found += () if element is None else ((user, 0, (element,)),)
+            elif rows.implied or end - start > _FEW:
+                places = self._places.get((id(of), user))
+                if places is None:
+                    places = self._places[id(of), user] = _places_of(of, user)
+                found += ((user, position, path) for position, path in places.get(index, ()))
+            else:
+                for position in range(end - start):
+                    if operands[start + position] == index:
+                        found.append((user, position, ()))
+        return found
+
+    def _into(
+        self,
+        user: Instruction,
+        opcode: str,
+        position: int,
+        path: Path,
+        moves: frozenset[str],
+        enter: bool,
+        found: list[Taken],
+    ) -> Iterable[_At]:
+        """Where a value goes on behind a user; what computes with it is added to `found`."""
+        of, index = user.computation, user.index
+        if opcode.endswith("-done"):
+            result = _result_of_start(user, position)
+            kept = not path or path[: len(result)] == result
+            return ((of, index, path[len(result) :]),) if kept else ()
+        if opcode == "copy-start":
+            return ((of, index, (0, *path)),)
+        if opcode.endswith("-update") or (opcode == "custom-call" and _passes(user, moves)):
+            return ((of, index, path),)
+        inside = self._inside(user, opcode, position, path) if enter else []
+        if not inside:
+            found.append(Taken(user, position))
+        return inside
+
+    def _inside(self, user: Instruction, opcode: str, position: int, path: Path) -> list[_At]:
+        """What an operand of a loop, branch, call or start is where it is taken."""
+        if opcode == "while":
+            inside = self._given(user.called, 0, path)
+            if is_invariant(self.graph, user, path):
+                inside.append((user.computation, user.index, path))
+            return inside
+        if opcode == "conditional":
+            return self._given(user.called[position - 1 : position] if position else (), 0, path)
+        if opcode in ("call", "fusion") or _plain(opcode) == "async-start":
+            return self._given(user.called, position, path)
+        return []
+
+    def _given(self, callees: Iterable[Computation], number: int, path: Path) -> list[_At]:
+        parameters = (self.graph.parameter(callee, number) for callee in callees)
+        return [(one.computation, one.index, path) for one in parameters if one is not None]
+
+    def _out_of(self, site: CallSite, path: Path) -> list[_At]:
+        """Where the result of a called computation goes."""
+        caller = site.caller
+        if site.kind in ("fusion", "call", "branch"):
+            return [(caller.computation, caller.index, path)]
+        if site.kind == "async":
+            return [(caller.computation, caller.index, (1, *path))]
+        if site.kind == "body":
+            next_iteration = self._given(caller.called, 0, path)
+            return [(caller.computation, caller.index, path), *next_iteration]
+        return []
+
+    # -- fusions
+
+    def _into_fusion(
+        self, of: Computation, index: int, position: int, path: Path, moves: frozenset[str]
+    ) -> tuple[Iterable[_At], tuple[Taken, ...]]:
+        callee = self._fused.get((of.index, index))
+        if callee is None:
+            return (), (Taken(Instruction(of, index), position),)
+        through = None if path else self._through_fusion(callee, position, moves)
+        if through is None:
+            return self._given((callee,), position, path), ()
+        return [(of, index, result) for result in through.results], through.taken
+
+    def _through_fusion(
+        self, callee: Computation, number: int, moves: frozenset[str]
+    ) -> _Through | None:
+        key = callee.index, number, id(moves)
+        if key not in self._through:
+            self._through[key] = None  # what holds itself is not passed over
+            self._through[key] = self._pass_over(callee, number, moves)
+        return self._through[key]
+
+    def _pass_over(
+        self, callee: Computation, number: int, moves: frozenset[str]
+    ) -> _Through | None:
+        """One pass over what a fusion holds; None for one that calls, or is not in order."""
+        rows, parameter = callee.rows, _parameter(callee, number)
+        opcodes, operands, bounds = rows.opcodes, rows.operands, rows.bounds
+        if parameter is None or rows.implied or not _CALLING.isdisjoint(opcodes):
+            return None
+        reached = {parameter}
+        elements: dict[int, set[int]] = {}
+        taken: list[Taken] = []
+        for index in range(parameter + 1, len(opcodes)):
+            given = operands[bounds[index] : bounds[index + 1]]
+            if reached.isdisjoint(given):
+                continue
+            opcode = opcodes[index]
+            if max(given) > index:
+                return None
+            if opcode in moves or opcode in PASSING:
+                reached.add(index)
+                continue
+            for position, operand in enumerate(given):
+                if operand not in reached:
+                    continue
+                if opcode == "tuple":
+                    elements.setdefault(index, set()).add(position)
+                elif opcode == "get-tuple-element":
+                    element = tuple_index(Instruction(callee, index))
+                    if operand not in elements or element in elements[operand]:
+                        reached.add(index)
+                elif opcode == "fusion":
+                    inner = self._inner(callee, index, position, moves)
+                    if inner is None:
+                        return None
+                    taken += inner.taken
+                    if inner.results:
+                        reached.add(index)
+                        whole = () in inner.results
+                        if not whole:
+                            numbers = (path[0] for path in inner.results)
+                            elements.setdefault(index, set()).update(numbers)
+                elif opcode == "custom-call" or opcode.endswith("-start"):
+                    return None
+                else:
+                    taken.append(Taken(Instruction(callee, index), position))
+            if opcode == "tuple":
+                reached.add(index)
+        root = rows.root
+        if root not in reached:
+            results: tuple[Path, ...] = ()
+        elif root in elements:
+            results = tuple((element,) for element in sorted(elements[root]))
+        else:
+            results = ((),)
+        return _Through(results, tuple(taken))
+
+    def _inner(
+        self, of: Computation, index: int, position: int, moves: frozenset[str]
+    ) -> _Through | None:
+        callee = self._fused.get((of.index, index))
+        return None if callee is None else self._through_fusion(callee, position, moves)
+
+
+def _parameter(computation: Computation, number: int) -> int | None:
+    """Where parameter `number` is; None also where its number is not written plainly."""
+    arguments, wanted = computation.rows.arguments, str(number)
+    for index, opcode in enumerate(computation.opcodes):
+        if opcode == "parameter" and arguments[index] == wanted:
+            return index
+    return None
+
+
+def _places_of(computation: Computation, user: int) -> dict[int, list[tuple[int, Path]]]:
+    """Where the operands of an instruction are: positions, and elements of `x#1#0`, by operand."""
+    rows = computation.rows
+    found: dict[int, list[tuple[int, Path]]] = {}
+    for position, operand in enumerate(computation.operand_indices(user)):
+        path: Path = ()
+        while operand < 0 and rows.implied[~operand].operands:
+            path = (Instruction(computation, operand).tuple_index or 0, *path)
+            operand = rows.implied[~operand].operands[0]
+        found.setdefault(operand, []).append((position, path))
+    return found
+
+
+def _passes(call: Instruction, moves: frozenset[str]) -> bool:
+    target = target_of(call)
+    return target in PASSING_TARGETS or target in moves
+
+
+def _result_of_start(done: Instruction, position: int) -> Path:
+    """Where in the tuple of its start (or update) the result of a done is."""
+    operands = done.operands
+    if position >= len(operands):
+        return ()
+    return _RESULT_OF_START.get(_plain(operands[position].opcode), ())
+
+
+def _plain(opcode: str) -> str:
+    written = sugar(opcode)
+    return opcode if written is None else f"async-{written[1]}"
