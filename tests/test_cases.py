@@ -53,6 +53,24 @@ OTHER = (
     "select i.name from offload o join instructions i on i.module = o.module and i.id = o.matched"
     " where o.name = '{}'"
 )
+NAME = "(select name from instructions i where (i.module, i.id) = (c.module, c.{}))"
+AGAIN = (
+    f"select {NAME.format('source_instr')} || ', ' || {NAME.format('regather_of')} || ', ' || name"
+    " from collectives c where is_regather"
+)
+FED = (
+    "select feeds_name, feeds_operand, (select group_concat(i.name, ', ') from members m"
+    " join instructions i on (i.module, i.id) = (m.module, m.instr) where m.role = 'path' and"
+    " (m.\"table\", m.module, m.row) = ('collective_values', v.module, v.id))"
+    " from collective_values v where name = '{}'"
+)
+PREFETCHED = (
+    "select group_concat(name || ' ' || prefetch_carry, ', ') from collectives where prefetched"
+)
+PEELED = (
+    f"select group_concat({NAME.format('peeled_of')}, ', ') from collectives c"
+    " where peeled_of is not null and loop is null"
+)
 PAIR_COLUMNS = {"instructions_between", "compute_between", "is_sync", "wraps", "bytes",
                 "from_memory_space", "to_memory_space"}  # fmt: skip
 
@@ -81,6 +99,17 @@ def questions(facts: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
                 columns = ", ".join(told).replace("index", "position")
                 sql = f"select {columns} from offload where kind = 'parameter'"
                 yield fact, sql, tuple(told.values())
+        elif fact == "duplicate_groups":
+            for group in stated:
+                yield fact, AGAIN, ", ".join([group["source"], *group["members"]])
+        elif fact == "collective_feeding_custom_call":
+            for fed in stated:
+                answer = (fed["custom_call"], fed["operand"], ", ".join(fed["path"]))
+                yield fact, FED.format(fed["collective"]), answer
+        elif fact == "prefetched_for_next_iteration":
+            answer = ", ".join(f"{one['collective']} {one['carry_index']}" for one in stated)
+            yield fact, PREFETCHED, answer
+            yield f"{fact}, peeled", PEELED, ", ".join(one["collective"] for one in stated)
         elif fact == "async_pairs":
             yield from pair_questions(stated)
         elif fact == "whiles":
