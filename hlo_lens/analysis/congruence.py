@@ -294,6 +294,13 @@ class Congruence:
             return self._inner(found, step.position, "call", callees[0], tuple(operands), level)
         return self._general(found, step, operands, level)
 
+    def _border(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        """Each array as the devices have their part of it, or as the whole that the parts are."""
+        which, shardings = cast(tuple[str, tuple[str, ...]], step.detail)
+        border = self.numbers.border
+        results = [border(one, which, how) for one, how in zip(operands, shardings, strict=True)]
+        return results[0] if len(results) == 1 else self.numbers.packed(results)
+
     def _start(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         """What its done gives. Operands may come later, with an update: then it waits for that."""
         callee = called(Instruction(found.computation, step.position), "calls")
@@ -432,6 +439,7 @@ def _bounds(shape_text: str) -> tuple[int, int]:
 
 
 _RUN: Final = {
+    "border": Congruence._border,
     "call": Congruence._call,
     "collective": Congruence._collective,
     "concat": Congruence._concat,

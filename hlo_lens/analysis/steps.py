@@ -15,6 +15,7 @@ from hlo_lens.analysis.dataflow import (
     MOVES,
     PASSING,
     PASSING_TARGETS,
+    attribute_text,
     tuple_index,
 )
 from hlo_lens.analysis.degenerate import attributes_text, dimensions_text, sizes_of
@@ -51,6 +52,10 @@ _KINDS: Final = {"dynamic-slice": "slice", "select": "select"}
 _AT_STARTS: Final = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 _DIRECTION: Final = re.compile(r"direction=(\w\w)")
 _DIMENSIONS: Final = re.compile(r", dimensions=\{([0-9,]*)\}", re.A)
+# What jax makes of a function's sharding and of a shard_map. It says that they have side effects.
+_NOTE: Final = "xla.sdy.FuncResultSharding"
+_BORDERS: Final = {"xla.sdy.GlobalToLocalShape": "local", "xla.sdy.LocalToGlobalShape": "global"}
+_SHARDING: Final = re.compile(r"<@[^<>]*>")
 _MOST_DEVICES: Final = 1 << 20
 # Of the config of a library call: how it is run, not what it computes.
 _HOW: Final = re.compile(r"algorithm|workspace|layout")
@@ -65,7 +70,8 @@ class Step(NamedTuple):
     kind: `move` (its operand 0), `view` (its operand 0, in another order), `element`, `tuple`,
     `constant`, `integer` (calculated, where its operands are integers), `select`, `general`,
     `collective`, `itself` (equal to nothing else), `call`, `custom_call`, `loop`, `conditional`,
-    `start`, `update`, `done`, `copy_start`, `slice`, `concat`, `dot`.
+    `start`, `update`, `done`, `copy_start`, `slice`, `concat`, `dot`,
+    `border` (of a shard_map).
     """
 
     position: int
@@ -188,15 +194,25 @@ def _transpose(instr: Instruction, given: str) -> View:
 
 def _custom_call(instr: Instruction, operands: tuple[Operand, ...]) -> Step:
     target = instr.custom_call_target or ""
-    if target in PASSING_TARGETS:
+    if target in PASSING_TARGETS or target == _NOTE:
         return Step(instr.index, "move", target, operands)
+    dimensions, given = dimensions_text(instr.shape_text), _given(instr)
+    if target in _BORDERS:
+        border = _BORDERS[target], _shardings(instr, len(operands))
+        return Step(instr.index, "border", target, operands, border)
     if "custom_call_has_side_effect=true" in instr.tail:
         return Step(instr.index, "itself", target, operands)
     if target == "ConcatBitcast":
         return Step(instr.index, "concat", target, operands, _from_memory(instr))
-    dimensions = dimensions_text(instr.shape_text)
-    detail = _attributes(instr, ""), dimensions, _given(instr), _config(instr)
+    detail = _attributes(instr, ""), dimensions, given, _config(instr)
     return Step(instr.index, "custom_call", f"custom-call {target}", operands, detail)
+
+
+def _shardings(instr: Instruction, count: int) -> tuple[str, ...]:
+    """How each operand is sharded; one text of all of them where they are not as many."""
+    text = attribute_text(instr, "frontend_attributes") or ""
+    found = tuple(_SHARDING.findall(text.replace("\\", "")))
+    return found if len(found) == count else (text,) * count
 
 
 def _from_memory(instr: Instruction) -> View | None:

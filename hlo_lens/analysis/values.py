@@ -7,7 +7,7 @@ and what jax makes of an index that may be negative meet where they are the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, cast
@@ -142,6 +142,15 @@ class Numbers:
             return self.make("dot", straight, (left, right))
         return self.viewed(self.make("dot", turned, (right, left)), dot.view)
 
+    def border(self, number: int, which: str, sharding: str) -> int:
+        """An array that goes into a shard_map (`local`), or comes out of one (`global`)."""
+        kind, detail, operands = self._numbers[number]
+        if '"' not in sharding:
+            return number  # by no axis: the whole
+        if detail == sharding and (kind, which) in (("local", "global"), ("global", "local")):
+            return operands[0]
+        return self.make(which, sharding, (number,))
+
     def unviewed(self, number: int) -> int:
         """The array whose elements a number has in another order, or the number itself."""
         kind, _, operands = self._numbers[number]
@@ -153,6 +162,8 @@ class Numbers:
             return self.viewed(operands[0], cast(View, node.detail))
         if node.kind == "element" and isinstance(node.detail, int):
             return self.element(operands[0], node.detail)
+        if node.kind in ("local", "global"):
+            return self.border(operands[0], node.kind, str(node.detail))
         if node.kind == "dot" and (dot := contraction_of(node)) is not None:
             return self.dot(dot, operands[0], operands[1])
         return self.make(node.kind, node.detail, operands)
@@ -190,6 +201,39 @@ class Numbers:
             return own.samples
         value = self.integer_of(operand)
         return None if value is None else (value,) * (len(series[0].samples) if series else 1)
+
+
+class Origins:
+    """For each number, what it is computed from: arguments, and marked numbers, as bits."""
+
+    def __init__(self, numbers: Numbers, marked: Iterable[int]) -> None:
+        self._numbers = numbers
+        self._marks = {number: 1 << k for k, number in enumerate(dict.fromkeys(marked))}
+        self._marked = (1 << len(self._marks)) - 1
+        self._bits: list[int] = []  # of each number; operands have smaller ones
+        self._next = 1 << len(self._marks)
+
+    def arguments(self, number: int) -> int:
+        """Arguments that a number is computed from."""
+        return self._of(number) & ~self._marked
+
+    def is_computed_from(self, number: int, marked: int) -> bool:
+        """Whether a marked number is this one, or what this one is computed from."""
+        return bool(self._of(number) & self._marks[marked])
+
+    def _of(self, number: int) -> int:
+        known = self._bits
+        while len(known) <= number:
+            at = len(known)
+            node = self._numbers[at]
+            bits = self._marks.get(at, 0)
+            if node.kind == "argument":
+                bits |= self._next
+                self._next <<= 1
+            for operand in node.operands:
+                bits |= known[operand]
+            known.append(bits)
+        return known[number]
 
 
 def _divide(a: int, b: int) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 
 from hlo_lens.analysis import Value, last_component, trace
 from hlo_lens.analysis.degenerate import dimensions_text, sizes_of
-from hlo_lens.analysis.values import Number, contraction_of
+from hlo_lens.analysis.values import Number, Origins, contraction_of
 from hlo_lens.analysis.views import View, exchanged, inverse
 from hlo_lens.facts.context import source_of
 from hlo_lens.hlo import Instruction
@@ -160,12 +160,14 @@ class _Rest:
         self.verdicts = known
         self.waiting = waiting
         self.replaced: dict[int, int] = {}
+        self.origins: Origins | None = None
 
     def judge(self) -> None:
         units = {one: unit for unit in _units(self.waiting) for one in unit}
         free = self._free()
         cheap: list[Occurrence] = []
-        for one in self.waiting:
+        # What is computed from a value has a larger number, and comes behind it.
+        for one in sorted(self.waiting, key=lambda one: one.number):
             if one in self.verdicts:
                 continue
             verdict = self._as_replaced(one)
@@ -218,24 +220,23 @@ class _Rest:
         self, one: Occurrence, free: dict[object, list[list[Occurrence]]]
     ) -> Verdict | None:
         candidates = free.get(_site(one), []) if one.path else []
-        reached = self._reached(one.number) if candidates else set()
-        independent = [
-            twins for twins in candidates if reached.isdisjoint(twin.number for twin in twins)
-        ]
-        if not independent:
+        origins = self.origins
+        if not candidates or origins is None:
             return None
-        # Of several, that which is computed from the same inputs of the program.
-        inputs = self._inputs(reached)
-        twins = next(
-            (t for t in independent if self._inputs(self._reached(t[0].number)) == inputs),
-            independent[0],
-        )
+        inputs = origins.arguments(one.number)
+        possible = [
+            (theirs != inputs, twins)
+            for twins in candidates
+            if not (theirs := origins.arguments(twins[0].number)) & ~inputs
+            and not any(origins.is_computed_from(one.number, twin.number) for twin in twins)
+        ]
+        if not possible:
+            return None
+        # Of several, that which is computed from the very same inputs of the program.
+        _, twins = min(possible, key=lambda each: each[0])
         candidates.remove(twins)
         self._replace(one, twins[0])
         return _named(one, twins)
-
-    def _inputs(self, reached: set[int]) -> set[int]:
-        return {number for number in reached if self.numbers[number].kind == "argument"}
 
     def _replace(self, one: Occurrence, twin: Occurrence) -> None:
         """Let what a twin gives stand for what `one` gives."""
@@ -269,8 +270,10 @@ class _Rest:
         """Whether a product takes as its second operand what the other takes as its first."""
         if one.work != "matmul":
             return False
+        origins = self.origins
+        assert origins is not None
         ours, theirs = (
-            [self._inputs(self._reached(o)) for o in self.numbers[each.number].operands[:2]]
+            [origins.arguments(o) for o in self.numbers[each.number].operands[:2]]
             for each in (one, twin)
         )
         return ours == theirs[::-1] and ours != theirs
@@ -284,6 +287,8 @@ class _Rest:
         for unit in _units(self.found.of_forward):
             if replayed.isdisjoint(one.instr for one in unit):
                 free.setdefault(_site(unit[0]), []).append(unit)
+        units = (unit for units in free.values() for unit in units)
+        self.origins = Origins(self.numbers, (one.number for unit in units for one in unit))
         return free
 
     def _regathered(self, one: Occurrence) -> Verdict | None:
@@ -301,17 +306,6 @@ class _Rest:
             return Verdict("unknown", None, "the program is too large to compare values")
         return Verdict("sole", "use", "the forward has none such, and takes nothing from it")
 
-    def _reached(self, number: int) -> set[int]:
-        """What a value is computed from."""
-        reached = {number}
-        waiting = [number]
-        while waiting:
-            for operand in self.numbers[waiting.pop()].operands:
-                if operand not in reached:
-                    reached.add(operand)
-                    waiting.append(operand)
-        return reached
-
     def _primal(self, waiting: list[Occurrence]) -> None:
         """Cheap instructions without a twin compute primal values that the forward never needed,
         or the factors of a derivative."""
@@ -323,7 +317,8 @@ class _Rest:
         users: dict[int, list[int]] = {}
         for one in self.found.labelled:
             for operand in self.numbers[one.number].operands:
-                users.setdefault(operand, []).append(one.number)
+                for taken in {operand, self.numbers.unviewed(operand)}:
+                    users.setdefault(taken, []).append(one.number)
         for one in reversed(waiting):  # users stand behind what they take
             of = next((user for user in users.get(one.number, ()) if user in primal), None)
             if of is not None:

@@ -354,6 +354,30 @@ def test_groups_are_numbers_however_they_are_written() -> None:
     assert not same(text, "g0", "g")
 
 
+def test_what_goes_out_of_a_shard_map_and_into_another_stays_on_its_device() -> None:
+    border = 'custom_call_target="xla.sdy.{}Shape", custom_call_has_side_effect=true'
+    shardings = 'frontend_attributes={xla.sdy.%s_shardings="#sdy.sharding_per_value<[%s]>"}'
+    rows, columns = '<@mesh, [{\\"d\\"}, {}]>', '<@mesh, [{}, {\\"d\\"}]>'
+    out = f"{border.format('LocalToGlobal')}, {shardings % ('out', f'{rows}, {columns}')}"
+    back = f"{border.format('GlobalToLocal')}, {shardings % ('in', f'{rows}, {rows}')}"
+    text = module(
+        f"g = (f32[16,8], f32[8,16]) custom-call(a, w), {out}",
+        "g0 = f32[16,8] get-tuple-element(g), index=0",
+        "g1 = f32[8,16] get-tuple-element(g), index=1",
+        f"l = (f32[8,8], f32[4,16]) custom-call(g0, g1), {back}",
+        "b = f32[8,8] get-tuple-element(l), index=0",
+        "c = f32[4,16] get-tuple-element(l), index=1",
+        f"k = f32[8,8] custom-call(v), {border.format('GlobalToLocal')},"
+        f" {shardings % ('in', '<@mesh, [{}, {}]>')}",
+        'ROOT n = f32[8,8] custom-call(k), custom_call_target="xla.sdy.FuncResultSharding",'
+        " custom_call_has_side_effect=true",
+    )
+    assert same(text, "a", "b")
+    assert not same(text, "w", "c")  # it comes back in other parts
+    assert not same(text, "a", "g0")
+    assert same(text, "v", "k", "n")  # every device has all of it
+
+
 def test_a_start_gives_what_its_done_does() -> None:
     text = module(
         "g = f32[16,8] all-gather(x), dimensions={0}, replica_groups={{0,1}}",

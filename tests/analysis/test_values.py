@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_lens.analysis.values import Numbers, Series, contraction_of, progression
+from hlo_lens.analysis.values import Numbers, Origins, Series, contraction_of, progression
 
 S32 = (-(2**31), 2**31 - 1)
 U32 = (0, 2**32 - 1)
@@ -159,3 +159,19 @@ def test_an_operation_on_other_operands() -> None:
         operands = (y, y) if node.kind == "add" else (y,)
         assert numbers.again(node, operands) == expected
     assert contraction_of(numbers[added]) is None
+
+
+def test_what_a_number_is_computed_from() -> None:
+    numbers = Numbers()
+    x, y = numbers.make("argument", 0), numbers.make("argument", 1)
+    product = numbers.make("dot", None, (x, y))
+    turned, other = numbers.viewed(product, ((3, 1), (2, 3))), numbers.make("tanh", None, (x,))
+    origins = Origins(numbers, [product, product])
+    assert origins.arguments(turned) == origins.arguments(x) | origins.arguments(y)
+    assert origins.arguments(other) == origins.arguments(x) != origins.arguments(y)
+    assert origins.is_computed_from(product, product)
+    assert origins.is_computed_from(turned, product)
+    assert not origins.is_computed_from(other, product)
+    later = numbers.make("add", None, (turned, other))
+    assert origins.is_computed_from(later, product)
+    assert origins.arguments(numbers.integer(3)) == 0
