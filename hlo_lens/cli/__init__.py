@@ -23,6 +23,7 @@ VERBS = {
     "tree": "Print the execution skeleton: what runs, in which loop, how often.",
     "query": "Ask the tables with SQL.",
     "show": "Show one instruction or computation, and how it is reached.",
+    "collectives": "Say which collectives run, where, how often, and what hides them.",
     "diff": "Say what changed between two programs, or whether they are the same.",
     "remat": "Say what a checkpoint keeps and replays, or what a policy changes.",
     "ls": "List the modules and stages of a dump folder.",

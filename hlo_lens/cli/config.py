@@ -5,10 +5,12 @@ common options and hold for every verb; a table named after a verb holds that ve
 
     color = "never"
     catalogues = ["our_kernels.toml"]
+    spec = "h100"
     [inspect]
     format = "markdown"
 
-`catalogues` is no option: the passes read it (hlo_lens_passes/catalogues shows the form).
+`catalogues` and `spec` are no options: the passes read them (hlo_lens_passes/catalogues shows the
+form).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import Any
 import click
 
 COMMON = ("color", "quiet", "verbose")
-_OF_PASSES = ("catalogues",)
+_OF_PASSES = ("catalogues", "spec")
 
 
 class ConfigError(click.ClickException):

@@ -21,6 +21,8 @@ from typing import Final
 
 VARIABLE: Final = "HLOLENS_CATALOGUE"
 _KINDS: Final = ("target", "kernel", "opcode")
+_OTHERS: Final = ("device",)
+"""Entries of a user's file that are read elsewhere: `_device_specs`."""
 _ASYNC_PARTS: Final = frozenset(("start", "update", "done"))
 _LISTS: Final = ("names", "patterns")
 _TEXTS: Final = ("family", "op", "note", "source")
@@ -131,16 +133,27 @@ def configured(folder: Path, environment: Mapping[str, str]) -> tuple[Path, ...]
     Raises `CatalogueError` where the config is no TOML or `catalogues` is no list of paths.
     """
     named = [Path(part) for part in environment.get(VARIABLE, "").split(os.pathsep) if part]
+    found = config_of_user(folder)
+    if found is None:
+        return tuple(named)
+    file, table = found
+    given = table.get("catalogues", [])
+    if not isinstance(given, list) or not all(isinstance(path, str) for path in given):
+        raise CatalogueError(f"{file}: catalogues is a list of paths, not {given!r}")
+    return (*named, *(file.parent / Path(path).expanduser() for path in given))
+
+
+def config_of_user(folder: Path) -> tuple[Path, Mapping[str, object]] | None:
+    """The nearest config of ours, looking upward from `folder`, and what it says.
+
+    Raises `CatalogueError` where it is no TOML.
+    """
     for place in (folder, *folder.parents):
         for file in (place / "hlolens.toml", place / "pyproject.toml"):
             table = _config_table(file)
-            if table is None:
-                continue
-            given = table.get("catalogues", [])
-            if not isinstance(given, list) or not all(isinstance(path, str) for path in given):
-                raise CatalogueError(f"{file}: catalogues is a list of paths, not {given!r}")
-            return (*named, *(place / Path(path).expanduser() for path in given))
-    return tuple(named)
+            if table is not None:
+                return file, table
+    return None
 
 
 def _config_table(file: Path) -> Mapping[str, object] | None:
@@ -201,8 +214,8 @@ def _layers(file: str, text: str) -> _File:
         raise CatalogueError(f"catalogue {file}: not TOML: {error}") from None
     except RecursionError:
         raise CatalogueError(f"catalogue {file}: nests too deep") from None
-    if strange := sorted(table.keys() - set(_KINDS)):
-        expected = ", ".join(f"[[{kind}]]" for kind in _KINDS)
+    if strange := sorted(table.keys() - {*_KINDS, *_OTHERS}):
+        expected = ", ".join(f"[[{kind}]]" for kind in (*_KINDS, *_OTHERS))
         raise CatalogueError(f"catalogue {file}: no {strange[0]!r} here; there are {expected}")
     targets, kernels, opcodes = (_layer(file, kind, table) for kind in _KINDS)
     return targets, kernels, opcodes

@@ -84,7 +84,7 @@ def test_what_cannot_be_read_is_told_of_both_sides(cli: Cli, tmp_path: Path) -> 
 def test_a_mistyped_table_is_guessed(cli: Cli, sides: tuple[Path, Path], option: str) -> None:
     ran = cli("diff", *sides, option, "colectives")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "hlolens: error: no table colectives; did you mean collectives?\n"
+    assert ran.err.startswith("hlolens: error: no table colectives; did you mean collectives")
 
 
 def test_what_does_not_go_together(cli: Cli, sides: tuple[Path, Path]) -> None:

@@ -1,0 +1,161 @@
+"""`hlolens collectives FILE`: which collectives run, where, how often, and what hides them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from hlo_lens.cli.common import (
+    INPUT,
+    choice_options,
+    error,
+    format_option,
+    one_program,
+    open_output,
+    output_option,
+    tell_of_broken_passes,
+    verb,
+    write_json,
+)
+from hlo_lens.cli.page import width_of, write_lines
+
+if TYPE_CHECKING:
+    from hlo_lens.collectives import Report
+
+_TOP = 5
+_SPEC = "HLOLENS_SPEC"  # the passes read it
+
+
+def _complete_keys(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from hlo_lens.collectives.chosen import names_of_keys
+    from hlo_lens.collectives.rows import COLLECTIVES
+    from hlo_lens.facts import discover_passes
+
+    given, comma, begun = incomplete.rpartition(",")
+    names = names_of_keys(discover_passes().table(COLLECTIVES))
+    return [f"{given}{comma}{name}" for name in names if name.startswith(begun)]
+
+
+def _words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """A list by commas."""
+    return tuple(word for part in (value or "").split(",") if (word := part.strip()))
+
+
+@verb()
+@click.argument("file", metavar="FILE", type=INPUT)
+@choice_options
+@click.option(
+    "--by",
+    metavar="KEYS",
+    default="loop,phase,kind",
+    show_default=True,
+    callback=_words,
+    shell_complete=_complete_keys,
+    help="Group by these, of loop, phase, kind, axis, parameter, source, scope, dtype, group and "
+    "any column of the table collectives.",
+)
+@click.option("--phase", metavar="PHASES", callback=_words, help="Only these: fwd, bwd, remat, …")
+@click.option(
+    "--loop", metavar="LOOPS", callback=_words, help="Only what is in these whiles; none: outside."
+)
+@click.option(
+    "--kind", metavar="KINDS", callback=_words, help="Only these: all-gather or AG, all-reduce, …"
+)
+@click.option(
+    "--top",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=_TOP,
+    show_default=True,
+    help="Show N single collectives, what to look at first in front. JSON has all.",
+)
+@click.option(
+    "--spec",
+    metavar="NAME|FILE",
+    help="The device that it runs on, for estimates of times: h100, mi300x, v6e, …, or a TOML file "
+    "of the form of catalogues/devices.toml. HLOLENS_SPEC and `spec` in the config say the same.",
+)
+@format_option("text", "json", "csv", "markdown")
+@output_option
+def command(
+    file: str,
+    module: str | None,
+    stage: str | None,
+    by: tuple[str, ...],
+    phase: tuple[str, ...],
+    loop: tuple[str, ...],
+    kind: tuple[str, ...],
+    top: int,
+    spec: str | None,
+    output_format: str,
+    output: str | None,
+) -> None:
+    """Say which collectives run in FILE, where, how often, what they send and what hides them.
+
+    Groups come first, what to look at first in front: what no heavy work hides, by estimated time
+    where the device is known, else by bytes. Times are estimates of a ring on idle connections, by
+    a device spec; which, and where it is from, is said. Then what is exposed and what overlaps in
+    each loop and phase, single collectives, and findings. CSV has the groups.
+
+    \b
+    hlolens collectives step.opt.hlo --spec v6e
+    hlolens collectives dump/ --by axis,kind --phase bwd
+    hlolens collectives dump/ --by parameter --top 20
+    """
+    from hlo_lens.collectives import Filters, NoSuchNameError, NotReadError, collectives_report
+    from hlo_lens.facts import Facts
+
+    facts = Facts(one_program(file, module=module, stage=stage))
+    with _asked_for(spec):
+        try:
+            report = collectives_report(facts, by, Filters(phase, loop, kind), top)
+        except (NoSuchNameError, NotReadError) as problem:
+            error(str(problem))
+            return
+    tell_of_broken_passes((facts,))
+    if spec is not None and (broken := [f for f in report.findings if f.rule == "spec-broken"]):
+        error(broken[0].message)
+        return
+    with open_output(output) as stream:
+        _write(report, output_format, stream)
+
+
+@contextmanager
+def _asked_for(spec: str | None) -> Iterator[None]:
+    """Passes see the spec where they look for one: in the environment."""
+    before = os.environ.get(_SPEC)
+    if spec is not None:
+        os.environ[_SPEC] = spec
+    try:
+        yield
+    finally:
+        if spec is not None:
+            os.environ.pop(_SPEC)
+            if before is not None:
+                os.environ[_SPEC] = before
+
+
+def _write(report: Report, output_format: str, stream: IO[str]) -> None:
+    if output_format == "json":
+        from hlo_lens.collectives.as_data import as_data
+
+        write_json(as_data(report), stream)
+    elif output_format == "csv":
+        from hlo_lens.collectives.as_data import as_columns
+        from hlo_lens.facts.sqlite import QueryResult
+        from hlo_lens.query import as_csv
+
+        names, rows = as_columns(report)
+        stream.write(as_csv(QueryResult(names, rows)))
+    elif output_format == "markdown":
+        from hlo_lens.collectives.markdown import as_markdown
+
+        stream.write(as_markdown(report))
+    else:
+        from hlo_lens.collectives.terminal import as_lines
+
+        write_lines(as_lines(report, width=width_of(stream)), stream)
