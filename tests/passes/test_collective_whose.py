@@ -15,6 +15,7 @@ from hlo_lens.hlo import parse
 from hlo_lens.program import Program
 from tests.mutate import check_table
 from tests.passes.asking import ask
+from tests.test_readme import BLOCK, at_root, output_of
 
 ALL = "replica_groups={{0,1,2,3}}, use_global_device_ids=true"
 CONDITION = """{name} {{
@@ -616,3 +617,15 @@ def test_a_collective_without_a_name_has_no_scope() -> None:
     assert ask(text, "select scope from collectives") == [(None,)]
     one = text.replace("to_apply=add", f"to_apply=add, {named('jvp(model)/mlp/psum')}")
     assert ask(one, "select scope from collectives") == [("model/mlp",)]
+
+
+# ---------------------------------------------------------------------------- the page
+
+
+def test_the_page_shows_what_its_commands_print() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "collectives.md").read_text(encoding="utf-8")
+    blocks = list(BLOCK.finditer(page))
+    assert len(blocks) == page.count("output of:") == 4
+    with at_root():
+        for block in blocks:
+            assert block["output"] == output_of(block["command"], block["lines"], block["code"])
