@@ -82,11 +82,12 @@ class Schedules:
 
     def __init__(self, graph: CallGraph) -> None:
         self.module = graph.module
-        self._callees: dict[tuple[int, int], list[Computation]] = {}
+        # By computation and position of the caller: what fusions, calls and branches call.
+        self.callees: dict[tuple[int, int], list[Computation]] = {}
         for site in graph.sites:
             if site.kind in _CALLS:
                 key = site.caller.computation.index, site.caller.index
-                self._callees.setdefault(key, []).append(site.callee)
+                self.callees.setdefault(key, []).append(site.callee)
         self._schedules: dict[int, Schedule] = {}
         self._contents: dict[int, Work] = {}
         self._array_shapes: dict[str, bool] = {}
@@ -122,7 +123,7 @@ class Schedules:
     def _inside(self, computation: Computation, index: int, opcode: str) -> Work:
         """What the operation does by itself, whatever the shape of its result."""
         if opcode in _CALLERS:
-            callees = self._callees.get((computation.index, index), ())
+            callees = self.callees.get((computation.index, index), ())
             inside = [self.contents(callee, opcode) for callee in callees]
             return Work(
                 not inside or any(work.computes for work in inside),

@@ -58,7 +58,7 @@ class Arrays:
         gathers = [(one, moved) for one, moved in every if one.logical_kind == "all-gather"]
         self._numbered = numbered(analysis, gathers, origins, self._ahead.peeled)
         self._following = Following(analysis, flow, loops, every)
-        self._owners = Owners(analysis, self._following, gathers, origins)
+        self._owners = Owners(analysis, self._following, every, origins)
 
     def of(self, logical: Logical, row: Mapping[str, object]) -> list[Array]:
         """The arrays of one collective, which has this row so far."""

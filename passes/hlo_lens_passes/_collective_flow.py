@@ -6,7 +6,6 @@ What a fusion does with each of its operands is found once, in one pass over wha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Final, NamedTuple
 
 from hlo_lens.analysis.calls import CallGraph, CallSite
@@ -17,6 +16,7 @@ from hlo_lens.analysis.dataflow import (
     is_invariant,
     tuple_index,
 )
+from hlo_lens.analysis.schedule import schedules
 from hlo_lens.hlo import Computation, Instruction
 from hlo_lens.hlo.opcodes import sugar
 from hlo_lens_passes._calls import target_of
@@ -70,17 +70,10 @@ class Flow:
 
     def __init__(self, graph: CallGraph) -> None:
         self.graph = graph
+        self._callees = schedules(graph).callees
         self._users: dict[tuple[int, int], list[tuple[int, int, Path]]] = {}
         self._places: dict[tuple[int, int], dict[int, list[tuple[int, Path]]]] = {}
         self._through: dict[tuple[int, int, int], _Through | None] = {}
-
-    @cached_property
-    def _fused(self) -> dict[tuple[int, int], Computation]:
-        return {
-            (site.caller.computation.index, site.caller.index): site.callee
-            for site in self.graph.sites
-            if site.kind == "fusion"
-        }
 
     def uses(
         self,
@@ -100,13 +93,19 @@ class Flow:
         queue: list[_At] = [(instr.computation, instr.index, path) for instr, path in starts]
         seen = {(id(of), index, path) for of, index, path in queue}
         found: list[Taken] = []
+
+        def go_on(of: Computation, index: int, path: Path) -> None:
+            key = id(of), index, path
+            if key not in seen and len(path) <= _MOST_NESTED:
+                seen.add(key)
+                queue.append((of, index, path))
+
         for of, index, path in queue:  # grows while it is walked
             if index < 0 or len(queue) > _MOST_PLACES:
                 continue
             users = self._users.get((id(of), index))
             if users is None:
                 users = self._users[id(of), index] = self._find_users(of, index)
-            going_on: list[_At] = []
             for user, position, chosen in users:
                 element = path
                 if chosen:
@@ -115,27 +114,23 @@ class Flow:
                     element = path[len(chosen) :]
                 opcode = of.opcodes[user]
                 if opcode in moves or opcode in PASSING or opcode == "get-tuple-element":
-                    going_on.append((of, user, element))
+                    go_on(of, user, element)
                 elif opcode == "tuple":
-                    going_on.append((of, user, (position, *element)))
+                    go_on(of, user, (position, *element))
                 elif opcode == "fusion" and enter:
-                    on, taken = self._into_fusion(of, user, position, element, moves)
-                    going_on += on
-                    found += taken
+                    for place in self._into_fusion(of, user, position, element, moves, found):
+                        go_on(*place)
                 else:
                     at = Instruction(of, user)
-                    going_on += self._into(at, opcode, position, element, moves, enter, found)
+                    for place in self._into(at, opcode, position, element, moves, enter, found):
+                        go_on(*place)
             if index == of.root_index:
                 if of is end:
                     found.append(Taken(inside or Instruction(of, index), None, path))
                 elif enter:
                     for site in self.graph.callers(of):
-                        going_on += self._out_of(site, path)
-            for place in going_on:
-                key = id(place[0]), place[1], place[2]
-                if key not in seen and len(place[2]) <= _MOST_NESTED:
-                    seen.add(key)
-                    queue.append(place)
+                        for place in self._out_of(site, path):
+                            go_on(*place)
         return found
 
     def _find_users(self, of: Computation, index: int) -> list[tuple[int, int, Path]]:
@@ -217,15 +212,23 @@ class Flow:
     # -- fusions
 
     def _into_fusion(
-        self, of: Computation, index: int, position: int, path: Path, moves: frozenset[str]
-    ) -> tuple[Iterable[_At], tuple[Taken, ...]]:
-        callee = self._fused.get((of.index, index))
-        if callee is None:
-            return (), (Taken(Instruction(of, index), position),)
-        through = None if path else self._through_fusion(callee, position, moves)
+        self,
+        of: Computation,
+        index: int,
+        position: int,
+        path: Path,
+        moves: frozenset[str],
+        found: list[Taken],
+    ) -> Iterable[_At]:
+        callees = self._callees.get((of.index, index))
+        if callees is None:
+            found.append(Taken(Instruction(of, index), position))
+            return ()
+        through = None if path else self._through_fusion(callees[0], position, moves)
         if through is None:
-            return self._given((callee,), position, path), ()
-        return [(of, index, result) for result in through.results], through.taken
+            return self._given((callees[0],), position, path)
+        found += through.taken
+        return [(of, index, result) for result in through.results]
 
     def _through_fusion(
         self, callee: Computation, number: int, moves: frozenset[str]
@@ -295,8 +298,8 @@ class Flow:
     def _inner(
         self, of: Computation, index: int, position: int, moves: frozenset[str]
     ) -> _Through | None:
-        callee = self._fused.get((of.index, index))
-        return None if callee is None else self._through_fusion(callee, position, moves)
+        callees = self._callees.get((of.index, index))
+        return None if callees is None else self._through_fusion(callees[0], position, moves)
 
 
 def _parameter(computation: Computation, number: int) -> int | None:

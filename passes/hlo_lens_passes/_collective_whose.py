@@ -69,13 +69,13 @@ class Owners:
         self,
         analysis: ModuleAnalysis,
         following: Following,
-        gathers: Sequence[tuple[Logical, Moved]],
+        values: Sequence[tuple[Logical, Moved]],
         origins: Mapping[Key, Origin],
     ) -> None:
         self.analysis = analysis
         self.graph = analysis.graph
         self.following = following
-        self._gathers = gathers
+        self._values = values
         self._origins = origins
         self._known: dict[Key, Made] = {}
         entry = analysis.module.entry
@@ -113,9 +113,9 @@ class Owners:
 
     @cached_property
     def _fetched(self) -> frozenset[Instruction]:
-        """The parameters that gathers fetch."""
+        """The parameters that collectives fetch."""
         found: set[Instruction] = set()
-        for logical, moved in self._gathers:
+        for logical, moved in self._values:
             key = logical.instr, moved.number
             origin = self._origins.get(key)
             made = None if origin is None else self._made(key, origin)
