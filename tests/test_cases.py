@@ -44,6 +44,7 @@ SCALARS = {
     "opt_barriers": "select count(*) from instructions where opcode = 'opt-barrier'",
     "group_size": "select distinct group_size from collectives",
     "overlapped": "select sum(overlapped) from async_pairs",
+    "wasted_output_bytes": "select sum(wasted_bytes) from collective_waste",
     "all_gather_output_bytes_each":
         "select distinct result_bytes from collectives where kind = 'all-gather'",
     "stacked_residuals_of_fwd_loop":
@@ -70,6 +71,23 @@ PREFETCHED = (
 PEELED = (
     f"select group_concat({NAME.format('peeled_of')}, ', ') from collectives c"
     " where peeled_of is not null and loop is null"
+)
+# Of what a row is about, the names of its members of one role.
+WASTE_MEMBER = (
+    "(select group_concat(distinct i.name) from members m join instructions i"
+    " on (i.module, i.id) = (m.module, m.instr) where m.role = '{}'"
+    " and (m.\"table\", m.module, m.row) = ('collective_waste', w.module, w.id))"
+)
+ACCUMULATED = (
+    "select carry_index from collective_waste where kind = 'accumulate_only' and name = '{}'"
+)
+ONLY_SLICED = (
+    f"select {WASTE_MEMBER.format('slice')}, kept_fraction, {WASTE_MEMBER.format('device')}"
+    " from collective_waste w where kind = 'only_sliced' and name = '{}'"
+)
+TWICE = (
+    f"select {WASTE_MEMBER.format('partner')}, name, {WASTE_MEMBER.format('barrier')}"
+    " from collective_waste w where kind = 'duplicate'"
 )
 PAIR_COLUMNS = {"instructions_between", "compute_between", "is_sync", "wraps", "bytes",
                 "from_memory_space", "to_memory_space"}  # fmt: skip
@@ -102,6 +120,17 @@ def questions(facts: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
         elif fact == "duplicate_groups":
             for group in stated:
                 yield fact, AGAIN, ", ".join([group["source"], *group["members"]])
+                yield f"{fact}, twice", TWICE, (*group["members"], *group["through"])
+        elif fact == "accumulate_only":
+            for one in stated:
+                name = one["all-reduce"]
+                yield f"{name} is added up", ACCUMULATED.format(name), one["carry_index"]
+        elif fact in ("all_reduce_only_sliced", "custom_call_result_only_sliced_by_partition"):
+            for one in stated:
+                name = one.get("all-reduce") or one["custom_call"]
+                device = one.get("index_from", "partition-id.1")
+                answer = one["slice"], one["kept_fraction"], device
+                yield f"{name} is only sliced", ONLY_SLICED.format(name), answer
         elif fact == "collective_feeding_custom_call":
             for fed in stated:
                 answer = (fed["custom_call"], fed["operand"], ", ".join(fed["path"]))

@@ -4,7 +4,6 @@ from hlo_lens.analysis.calls import CallGraph, CallKind, CallSite
 from hlo_lens.analysis.dataflow import (
     MOVES,
     Source,
-    Use,
     Value,
     constant_value,
     consumers,
@@ -12,7 +11,6 @@ from hlo_lens.analysis.dataflow import (
     producer,
     through,
     trace,
-    uses,
     value_source,
 )
 from hlo_lens.analysis.loops import Loop, Origin, Stacked, origin, stacked
@@ -36,7 +34,6 @@ __all__ = [
     "Stacked",
     "Trips",
     "TripsKind",
-    "Use",
     "Value",
     "constant_value",
     "consumers",
@@ -48,6 +45,5 @@ __all__ = [
     "stacked",
     "through",
     "trace",
-    "uses",
     "value_source",
 ]

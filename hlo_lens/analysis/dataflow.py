@@ -57,19 +57,6 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """`instr` computes with a value, its operand `position`.
-
-    position None: the value goes out, as element `path`. `instr` is then the root of the entry, or
-    the while inside of which it is followed.
-    """
-
-    instr: Instruction
-    position: int | None
-    path: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
     """Where a value comes from: equal for two values that are the same thing moved about.
 
@@ -351,73 +338,36 @@ def consumers(
     The same things are passed as in `trace`, forward. With `enter` false a fusion, call or start
     that takes the value is itself a consumer, and so is a while or conditional.
     """
-    found = _uses(graph, instr, path, moves, enter, None)
-    return tuple(dict.fromkeys(use.instr for use in found if use.position is not None))
-
-
-def uses(
-    graph: CallGraph,
-    instr: Instruction,
-    path: tuple[int, ...] = (),
-    *,
-    moves: frozenset[str] = MOVES,
-    inside: Instruction | None = None,
-) -> tuple[Use, ...]:
-    """Every use of this value, nearest first; that the entry returns it is one, too.
-
-    The same things are passed as by `consumers`. `inside`: a while whose body the walk does not
-    leave; what that gives back is a use of its own.
-    """
-    return tuple(_uses(graph, instr, path, moves, True, inside))
-
-
-def _uses(
-    graph: CallGraph,
-    instr: Instruction,
-    path: tuple[int, ...],
-    moves: frozenset[str],
-    enter: bool,
-    inside: Instruction | None,
-) -> Iterator[Use]:
-    end = graph.module.entry if inside is None else called(inside, "body")
     seen = {(instr, path)}
+    found: dict[Instruction, None] = {}
     queue = [(instr, path)]
     for at, element in islice(queue, _MOST_VALUES):  # grows while it is walked
-        if at.computation is end and at.is_root:
-            yield Use(at if inside is None else inside, None, element)
-        for user, position, goes_on in _forward(graph, at, element, moves, enter, end):
+        for user, goes_on in _forward(graph, at, element, moves, enter):
             if goes_on is None:
-                yield Use(user, position)
+                found[user] = None
             elif (user, goes_on) not in seen and len(goes_on) <= _MOST_NESTED:
                 seen.add((user, goes_on))
                 queue.append((user, goes_on))
+    return tuple(found)
 
 
 _Step = tuple[Instruction, tuple[int, ...] | None]
 
 
 def _forward(
-    graph: CallGraph,
-    instr: Instruction,
-    path: tuple[int, ...],
-    moves: frozenset[str],
-    enter: bool,
-    end: Computation | None,
-) -> Iterator[tuple[Instruction, int, tuple[int, ...] | None]]:
-    """Where element `path` goes: (instruction, position of the operand, element of the instruction,
-    which is None where it computes). The walk does not leave `end`."""
+    graph: CallGraph, instr: Instruction, path: tuple[int, ...], moves: frozenset[str], enter: bool
+) -> Iterator[_Step]:
+    """Where element `path` goes: (instruction, element of it), or (consumer, None)."""
     computation = instr.computation
     for user_index in computation.user_indices(instr.index):
         user = Instruction(computation, user_index)
         for position, operand in enumerate(computation.operand_indices(user_index)):
             element = _through_implied(computation, operand, instr.index, path)
             if element is not None:
-                for at, goes_on in _into(graph, user, position, element, moves, enter):
-                    yield at, position, goes_on
-    if instr.is_root and enter and computation is not end:
+                yield from _into(graph, user, position, element, moves, enter)
+    if instr.is_root and enter:
         for site in graph.callers(computation):
-            for at, goes_on in _out_of(graph, site, path):
-                yield at, 0, goes_on
+            yield from _out_of(graph, site, path)
 
 
 def _through_implied(

@@ -14,7 +14,6 @@ from hlo_lens.analysis import (
     producer,
     through,
     trace,
-    uses,
     value_source,
 )
 from hlo_lens.analysis.dataflow import steps
@@ -328,54 +327,3 @@ ENTRY main { x = f32[4] parameter(0)  ROOT c = f32[4] call(x), to_apply=f }
 """
     assert made_by(text, "c") == "n"
     assert used_by(text, "x") == []
-
-
-# -- every use, what leaves included --------------------------------------------------------------
-
-SUMMED = """HloModule m
-body {
-  c = (s32[], f32[4], f32[4]) parameter(0)
-  i = s32[] get-tuple-element(c), index=0
-  sum = f32[4] get-tuple-element(c), index=1
-  x = f32[4] get-tuple-element(c), index=2
-  one = s32[] constant(1)
-  next = s32[] add(i, one)
-  y = f32[4] negate(x)
-  z = f32[4] add(sum, y)
-  ROOT t = (s32[], f32[4], f32[4]) tuple(next, z, x)
-}
-condition {
-  d = (s32[], f32[4], f32[4]) parameter(0)
-  j = s32[] get-tuple-element(d), index=0
-  n = s32[] constant(3)
-  ROOT more = pred[] compare(j, n), direction=LT
-}
-ENTRY main {
-  zero = s32[] constant(0)
-  a = f32[4] parameter(0)
-  init = (s32[], f32[4], f32[4]) tuple(zero, a, a)
-  w = (s32[], f32[4], f32[4]) while(init), condition=condition, body=body
-  last = f32[4] get-tuple-element(w), index=1
-  twice = f32[4] add(last, last)
-  ROOT r = (f32[4], f32[4]) tuple(twice, last)
-}
-"""
-
-
-def uses_of(name: str, *, inside: str | None = None) -> list[tuple[str, int | None, object]]:
-    module = parse(SUMMED)
-    loop = None if inside is None else find(module, inside)
-    found = uses(CallGraph(module), find(module, name), inside=loop)
-    return [(use.instr.name, use.position, use.path) for use in found]
-
-
-def test_each_operand_is_a_use_and_so_is_what_the_entry_returns() -> None:
-    assert uses_of("last") == [("twice", 0, ()), ("twice", 1, ()), ("r", None, (1,))]
-    assert uses_of("twice") == [("r", None, (0,))]
-
-
-def test_what_a_body_gives_goes_on_or_is_the_last_use() -> None:
-    assert uses_of("y") == [("z", 1, ())]
-    assert uses_of("z", inside="w") == [("w", None, (1,))]
-    behind = [("twice", 0, ()), ("twice", 1, ()), ("r", None, (1,))]
-    assert sorted(uses_of("z"), key=str) == sorted([("z", 0, ()), *behind], key=str)

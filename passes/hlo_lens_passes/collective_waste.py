@@ -1,0 +1,230 @@
+"""The collective_waste table: why a collective could be absent, smaller, later or elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.facts import (
+    COMMON,
+    Cell,
+    Column,
+    Finding,
+    Measure,
+    Member,
+    PassResult,
+    Rule,
+    Summary,
+    Table,
+    common,
+)
+from hlo_lens_passes import _waste_in_loops as in_loops
+from hlo_lens_passes import _waste_repeated as repeated
+from hlo_lens_passes import _waste_too_large as too_large
+from hlo_lens_passes._collective_logical import logical_collectives
+from hlo_lens_passes._waste_parts import Communication, Reason
+from hlo_lens_passes._waste_rules import HELP, RULES
+
+if TYPE_CHECKING:
+    from hlo_lens.facts import Facts
+    from hlo_lens.program import Program
+
+_FINDERS: Final = (
+    in_loops.hoistable,
+    in_loops.collected,
+    too_large.only_sliced,
+    too_large.wide_wire,
+    repeated.chained,
+    repeated.duplicate,
+    repeated.dtype_fallback,
+)
+_ORDER: Final = {kind: number for number, kind in enumerate(RULES)}
+
+TABLE = Table(
+    "collective_waste",
+    "one reason why an array of a logical collective could be sent never, once, later or smaller",
+    (
+        *COMMON,
+        Column(
+            "kind",
+            "enum",
+            "identity",
+            "hoistable: its operand is the same in each iteration; accumulate_only: the result is"
+            " only added to what a loop carries; only_sliced: of what an all-reduce gives, or a"
+            " kernel behind a gather, each device uses its own part; gathered_then_sliced: so of an"
+            " all-gather; chained: it takes what another over the same groups gives; wide_wire: a"
+            " convert in front or behind shows that a narrower dtype would do; only_stacked: the"
+            " result is only written into what a loop stacks; duplicate: an earlier one of the same"
+            " attributes has the same operand; left_out: one like it is combined with others or has"
+            " left the loop; dtype_fallback: its dtype keeps it off the SparseCore",
+            values=tuple(RULES),
+        ),
+        Column("collective", "int", "volatile", "id of the row in collectives"),
+        Column("operand", "int", "structural", "which of its arrays, from 0"),
+        Column(
+            "saved_wire_bytes",
+            "bytes",
+            "measure",
+            "what one device would not send in a step, were this mended; NULL: not known",
+        ),
+        Column(
+            "kept_fraction",
+            "float",
+            "measure",
+            "share of the result that the device uses; NULL for other kinds",
+        ),
+        Column("wasted_bytes", "bytes", "measure", "the rest of the result, per execution"),
+        Column("could_leave", "ref", "volatile", "the outermost while that it could leave"),
+        Column(
+            "carry_index",
+            "int",
+            "volatile",
+            "element of the carry of that while that it ends in; NULL where there are several",
+        ),
+        Column(
+            "blocked_by",
+            "text",
+            "structural",
+            "what stands in the way, several by commas; NULL: nothing in sight",
+        ),
+        Column(
+            "partner",
+            "ref",
+            "volatile",
+            "the instruction it shows by: operand, add, write, slice, convert, other collective",
+        ),
+        Column(
+            "across_phases",
+            "bool",
+            "structural",
+            "of a duplicate: whether the forward has one and the backward has it again, as a"
+            " checkpoint wants; NULL where no name tells, and for other kinds",
+        ),
+        Column("evidence", "text", "volatile", "what shows it, as a sentence"),
+    ),
+    summary=Summary(
+        "avoidable communication",
+        order=21,
+        about="what one device would not send; `blocked by`: what is in the way",
+        by=(
+            Cell("kind"),
+            Cell("loop"),
+            Cell("phase"),
+            Cell("blocked_by"),
+        ),
+        measures=(
+            Measure("arrays", "rows"),
+            Measure("saved per step", "once", "saved_wire_bytes"),
+        ),
+        skip=(("across_phases", (True,)),),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveWastePass:
+    """Rows by kind, inside of a kind by collective.
+
+    Members: `collective`, and by kind what shows it: `operand`, `loop`; `add`, `subtract`,
+    `scatter`, `write` (into a stack) and, by its opcode, what is in front of these; `slice`,
+    `device` (what gives its number), `call`; `convert`; `partner`, `barrier`.
+    """
+
+    name: str = "collective_waste"
+    tables: tuple[Table, ...] = (TABLE,)
+    requires: tuple[str, ...] = ("collectives",)
+    rules: tuple[Rule, ...] = tuple(RULES.values())
+
+    def run(self, program: Program, facts: Facts) -> PassResult:
+        of_module: dict[object, list[Mapping[str, object]]] = {}
+        for record in facts.records("collectives"):
+            of_module.setdefault(record["module"], []).append(record)
+        rows: list[dict[str, object]] = []
+        members: list[Member] = []
+        findings: list[Finding] = []
+        for position, collectives in of_module.items():
+            assert isinstance(position, int)
+            reasons = _reasons(program, position, collectives)
+            findings += _findings(reasons, position, len(rows))
+            for reason in reasons:
+                members += _members(reason, position, len(rows))
+                rows.append(_row(program, position, reason))
+        return PassResult({"collective_waste": rows}, members, findings)
+
+
+def _reasons(program: Program, position: int, rows: Sequence[Mapping[str, object]]) -> list[Reason]:
+    module = program.modules[position]
+    analysis = program.analysis(module)
+    logical = logical_collectives(module, analysis.graph)
+    communication = Communication(analysis, logical, rows)
+    found = [reason for find in _FINDERS for reason in find(communication)]
+    return sorted(found, key=lambda reason: (_ORDER[reason.kind], reason.part.logical.instr.id))
+
+
+def _row(program: Program, position: int, reason: Reason) -> dict[str, object]:
+    part = reason.part
+    if reason.instr == part.logical.instr:
+        row = {column.name: part.row[column.name] for column in COMMON}
+    else:
+        row = common(program, position, reason.instr)
+    return row | {
+        "id": None,
+        "kind": reason.kind,
+        "collective": part.row["id"],
+        "operand": part.moved.number,
+        "saved_wire_bytes": reason.saved,
+        "kept_fraction": reason.kept_fraction,
+        "wasted_bytes": reason.wasted,
+        "could_leave": None if reason.could_leave is None else reason.could_leave.instr.id,
+        "carry_index": reason.carry_index,
+        "blocked_by": reason.blocked_by,
+        "partner": None if reason.partner is None else reason.partner.id,
+        "across_phases": reason.across_phases,
+        "evidence": reason.evidence,
+    }
+
+
+def _members(reason: Reason, position: int, row: int) -> Iterator[Member]:
+    roles = (("collective", reason.part.logical.instr), *reason.roles)
+    for role, instr in dict.fromkeys((role, instr.id) for role, instr in roles):
+        yield Member("collective_waste", row, role, position, instr)
+
+
+def _findings(reasons: Sequence[Reason], position: int, first: int) -> Iterator[Finding]:
+    """One for what has the same cause: the kind, the loop, the line of the source, the obstacle."""
+    causes: dict[object, list[tuple[int, Reason]]] = {}
+    for number, reason in enumerate(reasons, first):
+        if reason.across_phases:
+            continue
+        part, blocked = reason.part, reason.blocked_by
+        cause = (reason.kind, part.kind, part.row["loop"], part.row["source"], blocked, reason.sure)
+        causes.setdefault(cause, []).append((number, reason))
+    for alike in causes.values():
+        reason = alike[0][1]
+        rule = RULES[reason.kind]
+        others = len(alike) - 1
+        saved = [one.saved for _, one in alike]
+        message = reason.evidence
+        if others:
+            message += f"; and so {others} more {'array' if others == 1 else 'arrays'}"
+        if None not in saved and any(saved):
+            message += f"; {sum(filter(None, saved)):,} bytes less to send in a step"
+        yield Finding(
+            rule.id,
+            rule.level if reason.sure and not _all_numbers(alike) else "note",
+            message,
+            module=position,
+            instr=reason.instr.id,
+            evidence=tuple(("collective_waste", number) for number, _ in alike),
+            help=HELP[reason.kind],
+        )
+
+
+def _all_numbers(alike: Sequence[tuple[int, Reason]]) -> bool:
+    """Whether it is about single numbers, as a loss."""
+    shapes = [one.part.shape for _, one in alike]
+    return all(shape is not None and not shape.rank for shape in shapes)
+
+
+PASS = CollectiveWastePass()
