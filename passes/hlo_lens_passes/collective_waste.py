@@ -61,7 +61,7 @@ TABLE = Table(
             values=tuple(RULES),
         ),
         Column("collective", "int", "volatile", "id of the row in collectives"),
-        Column("operand", "int", "structural", "which of its arrays, from 0"),
+        Column("number", "int", "volatile", "which of its arrays, from 0, as in collective_values"),
         Column(
             "saved_wire_bytes",
             "bytes",
@@ -172,7 +172,7 @@ def _row(program: Program, position: int, reason: Reason) -> dict[str, object]:
         "id": None,
         "kind": reason.kind,
         "collective": part.row["id"],
-        "operand": part.moved.number,
+        "number": part.moved.number,
         "saved_wire_bytes": reason.saved,
         "kept_fraction": reason.kept_fraction,
         "wasted_bytes": reason.wasted,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.fixtures import committed
 from tests.mutate import check_table
 from tests.passes.asking import ask, ask_file, findings
 from tests.shared import needs_shared, texts
+from tests.test_readme import BLOCK, ROOT, at_root, output_of
 
 WASTE = (
-    "select kind, operand, saved_wire_bytes, kept_fraction, wasted_bytes, carry_index, blocked_by"
+    "select kind, number, saved_wire_bytes, kept_fraction, wasted_bytes, carry_index, blocked_by"
     " from collective_waste order by 1, 2, 3"
 )
 NAMED = (
@@ -353,6 +356,42 @@ def test_a_reduce_scatter_needs_its_whole_input_behind_the_loop() -> None:
     assert level(accumulating(PLAIN_SUM), rule) == "warning"
 
 
+def test_a_reduce_scatter_as_a_tpu_fuses_it() -> None:
+    fused = f"""all-reduce-scatter {{
+  g = f32[16] parameter(0)
+  red = f32[16] all-reduce(g), {REDUCE}
+  me = u32[] partition-id()
+  rank = s32[] convert(me)
+  four = s32[] constant(4)
+  at = s32[] multiply(rank, four)
+  ROOT part = f32[4] dynamic-slice(red, at), dynamic_slice_sizes={{4}}
+}}"""
+    body, call = looped(
+        "\n".join((
+            element("acc", "f32[4]", 1), element("xs", "f32[8,16]", 2),
+            "  cut = f32[1,16] dynamic-slice(xs, i, zero), dynamic_slice_sizes={1,16}",
+            "  g = f32[16] reshape(cut)",
+            "  part = f32[4] fusion(g), kind=kCustom, calls=all-reduce-scatter",
+            "  total = f32[4] add(acc, part)",
+        )),
+        "total, xs", carry="f32[4], f32[8,16]", init="a, xs",
+    )  # fmt: skip
+    entry = f"""  xs = f32[8,16] parameter(0)
+  z = f32[] constant(0)
+  a = f32[4] broadcast(z), dimensions={{}}
+{call}
+  ROOT sum = f32[4] get-tuple-element(loop), index=1"""
+    assert check_table(module(entry, fused, body), WASTE) == [
+        ("accumulate_only", 0, 7 * 48, None, None, 1, None)
+    ]
+
+
+def test_of_an_unknown_number_of_iterations_what_is_saved_is_not_known() -> None:
+    text = accumulating(PLAIN_SUM).replace("n = s32[] constant(8)", "n = s32[] custom-call()")
+    text = text.replace("custom-call()", 'custom-call(), custom_call_target="f"')
+    assert ask(text, WASTE) == [("accumulate_only", 0, None, None, None, 1, None)]
+
+
 NOT_ONLY_ADDED: dict[str, str] = {
     "used otherwise, too": accumulating(
         PLAIN_SUM, "  t = f32[16] tanh(red)", more="t"
@@ -531,6 +570,26 @@ def test_the_place_may_be_calculated_and_the_slice_converted_and_fused() -> None
   part = f32[4,8] fusion(red, mine), kind=kLoop, calls=fused"""
     text = sliced(lines).replace("ENTRY", f"{fused}\n\nENTRY")
     assert check_table(text, WASTE) == [("only_sliced", 0, 384, 0.25, 384, None, None)]
+
+
+def test_in_any_spelling() -> None:
+    start = sliced(PART).replace(
+        f"  red = f32[16,8] all-reduce(g), {REDUCE}",
+        f"  s = f32[16,8] all-reduce-start(g), {REDUCE}\n  red = f32[16,8] all-reduce-done(s)",
+    )
+    assert check_table(start, WASTE) == [("only_sliced", 0, 384, 0.25, 384, None, None)]
+    gather = gathering("w").replace(
+        f"full = f32[16,16] all-gather(w), {GATHER}",
+        f"s = (f32[4,16], f32[16,16]) all-gather-start(w), {GATHER}\n"
+        "  full = f32[16,16] all-gather-done(s)",
+    )
+    assert check_table(gather, WASTE) == [("hoistable", 0, 5376, None, None, None, None)]
+    two = twice(TWICE).replace(
+        f"  two = {TWICE}",
+        f"  s = (f32[4,8], f32[16,8]) {TWICE[10:].replace('all-gather', 'all-gather-start')}\n"
+        "  two = f32[16,8] all-gather-done(s)",
+    )
+    assert check_table(two, WASTE) == [("duplicate", 0, 384, None, None, None, None)]
 
 
 def test_two_slices_of_one_place_are_one() -> None:
@@ -1022,12 +1081,12 @@ def test_gradients_of_norm_scales() -> None:
     ]
 
 
-def test_an_embedding_table_gathered_twice_in_one_collective() -> None:
-    sql = "select kind, operand, saved_wire_bytes from collective_waste where kind = 'duplicate'"
-    table = 7 * 32000 * 512 * 2
+def test_the_output_head_is_gathered_twice_in_one_collective() -> None:
+    sql = "select kind, number, saved_wire_bytes from collective_waste where kind = 'duplicate'"
+    head = 7 * 32000 * 512 * 2
     for policy in ("full", "none", "minimal-with-context"):
         path = f"llama/{policy}-published"
-        assert committed.ask(path, ROCM, sql) == [("duplicate", 2, table)]
+        assert committed.ask(path, ROCM, sql) == [("duplicate", 2, head)]
 
 
 def test_what_each_of_four_microbatches_reduces_and_gathers_again() -> None:
@@ -1051,3 +1110,19 @@ def test_what_each_of_four_microbatches_reduces_and_gathers_again() -> None:
 def test_cases_that_waste_nothing(case: str) -> None:
     for path in texts(f"cases/{case}-*.hlo"):
         assert ask_file(path, "select kind from collective_waste") == []
+
+
+# ---------------------------------------------------------------------------- the page
+
+PAGE = (ROOT / "docs" / "collective-waste.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("block", list(BLOCK.finditer(PAGE)), ids=["rows", "why", "twice", "pair"])
+def test_a_block_of_the_page_is_what_its_command_prints(block: re.Match[str]) -> None:
+    with at_root():
+        printed = output_of(block["command"], block["lines"])
+    assert block["output"] == printed, "python -m tests.test_readme docs/collective-waste.md"
+
+
+def test_every_output_of_the_page_is_checked() -> None:
+    assert len(list(BLOCK.finditer(PAGE))) == PAGE.count("output of:") == 4
