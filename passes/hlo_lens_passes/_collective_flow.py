@@ -65,13 +65,20 @@ _At = tuple[Computation, int, Path]
 """A place, as the walk has it: computation, position, element."""
 
 
+_User = tuple[int, int, Path]
+"""Who takes an instruction: position, operand, element."""
+
+_Users = dict[int | None, list[_User]]
+"""Users by the element that they take, None: all of it."""
+
+
 class Flow:
     """Who takes which value in a module."""
 
     def __init__(self, graph: CallGraph) -> None:
         self.graph = graph
         self._callees = schedules(graph).callees
-        self._users: dict[tuple[int, int], list[tuple[int, int, Path]]] = {}
+        self._users: dict[tuple[int, int], _Users] = {}
         self._places: dict[tuple[int, int], dict[int, list[tuple[int, Path]]]] = {}
         self._through: dict[tuple[int, int, int], _Through | None] = {}
 
@@ -105,8 +112,8 @@ class Flow:
                 continue
             users = self._users.get((id(of), index))
             if users is None:
-                users = self._users[id(of), index] = self._find_users(of, index)
-            for user, position, chosen in users:
+                users = self._users[id(of), index] = _by_element(self._find_users(of, index))
+            for user, position, chosen in _taking(users, path):
                 element = path
                 if chosen:
                     if path[: len(chosen)] != chosen[: len(path)]:
@@ -133,12 +140,12 @@ class Flow:
                             go_on(*place)
         return found
 
-    def _find_users(self, of: Computation, index: int) -> list[tuple[int, int, Path]]:
+    def _find_users(self, of: Computation, index: int) -> list[_User]:
         """Who takes an instruction: (user, operand position, element of it); what takes an element
         out of a tuple is one."""
         rows = of.rows
         opcodes, operands, bounds = rows.opcodes, rows.operands, rows.bounds
-        found: list[tuple[int, int, Path]] = []
+        found: list[_User] = []
         for user in of.user_indices(index):
             start, end = bounds[user], bounds[user + 1]
             if opcodes[user] == "get-tuple-element":
@@ -300,6 +307,24 @@ class Flow:
     ) -> _Through | None:
         callees = self._callees.get((of.index, index))
         return None if callees is None else self._through_fusion(callees[0], position, moves)
+
+
+def _by_element(users: Iterable[_User]) -> _Users:
+    found: _Users = {}
+    for user in users:
+        found.setdefault(user[2][0] if user[2] else None, []).append(user)
+    return found
+
+
+def _taking(users: _Users, path: Path) -> list[_User]:
+    """The users that take element `path`, in text order: of a wide tuple a few of many."""
+    if None in users and len(users) == 1:
+        return users[None]
+    if path:
+        found = [*users.get(None, ()), *users.get(path[0], ())]
+    else:
+        found = [user for some in users.values() for user in some]
+    return sorted(found) if len(users) > 1 else found
 
 
 def _parameter(computation: Computation, number: int) -> int | None:

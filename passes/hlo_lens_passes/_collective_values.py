@@ -79,7 +79,8 @@ def _of_loop(logical: Logical) -> Iterator[Moved]:
 def _taken(logical: Logical, number: int, graph: CallGraph) -> Value:
     """Operand `number`; of an async call that gets operands late, what an update brings."""
     operation, site = logical.operation, logical.start or logical.instr
-    value = Value(operation.operands[number])
+    of = operation.computation
+    value = Value(Instruction(of, of.operand_indices(operation.index)[number]))
     if not logical.updates or operation.computation is site.computation or not starts(site):
         return value
     value = trace(graph, value)

@@ -109,27 +109,36 @@ class Invariance:
         return found
 
     def _spread(self, computation: Computation, first: dict[int, Changing]) -> dict[int, Changing]:
-        """Everything in a computation that depends on what changes."""
+        """Everything in a computation that depends on what changes. One pass does, where operands
+        stand in front of what takes them, as they do unless somebody changed the text."""
         found = dict(first)
-        for index, opcode in enumerate(computation.opcodes):
-            if opcode in _EFFECTS or self._has_effects(computation, index, opcode):
-                found[index] = None
-        waiting = list(found)
-        for index in waiting:  # grows while it is walked
-            for user in computation.user_indices(index):
-                before = found.get(user, _NOTHING)
-                after = _both(before, self._through(computation, user, found))
+        again = True
+        while again:
+            again = False
+            for index, opcode in enumerate(computation.opcodes):
+                before = found.get(index, _NOTHING)
+                if before is None or opcode == "parameter":
+                    continue
+                operands = computation.operand_indices(index)
+                after = _both(before, self._through(computation, index, opcode, operands, found))
                 if after != before:
-                    found[user] = after
-                    waiting.append(user)
+                    found[index] = after
+                    again |= any(user < index for user in computation.user_indices(index))
         return found
 
     def _through(
-        self, computation: Computation, index: int, found: dict[int, Changing]
+        self,
+        computation: Computation,
+        index: int,
+        opcode: str,
+        operands: tuple[int, ...],
+        found: dict[int, Changing],
     ) -> Changing:
-        """What changes of an instruction, by its operands."""
-        opcode = computation.opcodes[index]
-        operands = computation.operand_indices(index)
+        """What changes of an instruction, by what it is and by its operands."""
+        if opcode in _EFFECTS or self._has_effects(computation, index, opcode):
+            return None
+        if not operands:
+            return _NOTHING
         states = [_state(found, computation, operand) for operand in operands]
         if opcode == "tuple":
             return frozenset(n for n, state in enumerate(states) if state != _NOTHING)

@@ -183,7 +183,7 @@ class Motion:
     def _terms(self, loop: Loop, index: int) -> tuple[list[Instruction], bool]:
         """What adds to an element of the carry, and whether to slices of it; [] for one that is no
         sum, or is used for something else."""
-        start = _parameter(loop.body)
+        start = self._parameter(loop.body)
         terms: list[Instruction] = []
         if start is None or self._condition_reads(loop, index):
             return [], False
@@ -244,7 +244,7 @@ class Motion:
         known = self._stacks.get(loop.instr)
         if known is None:
             known = self._stacks[loop.instr] = {}
-            start = _parameter(loop.body)
+            start = self._parameter(loop.body)
             for write, index in self._written_by(loop).items():
                 if start is None:
                     break
@@ -260,8 +260,11 @@ class Motion:
             self._written[loop.instr] = known
         return known
 
+    def _parameter(self, computation: Computation | None) -> Instruction | None:
+        return None if computation is None else self.graph.parameter(computation, 0)
+
     def _condition_reads(self, loop: Loop, index: int) -> bool:
-        start = _parameter(loop.condition)
+        start = self._parameter(loop.condition)
         return start is not None and bool(self.flow.uses([(start, (index,))], _ANY_DTYPE))
 
 
@@ -271,12 +274,6 @@ def _adds(use: Taken) -> bool:
     if instr.opcode == "scatter" and use.position == 0 and len(instr.operands) == 3:
         return any(callee.root.opcode == "add" for callee in instr.called)
     return instr.opcode == "add" or (instr.opcode == "subtract" and use.position == 0)
-
-
-def _parameter(computation: Computation | None) -> Instruction | None:
-    """The one parameter of a body or condition."""
-    parameters = () if computation is None else computation.parameters
-    return parameters[0] if len(parameters) == 1 else None
 
 
 def _width(instr: Instruction) -> int:

@@ -35,10 +35,13 @@ _CHAINS: Final[Mapping[tuple[str, str], tuple[str, bool]]] = {
 
 
 def chained(found: Communication) -> Iterator[Reason]:
-    """Those that take what another over the same groups gives, as it is."""
+    """Those that take what another over the same groups gives, as it is. A single number may be a
+    token, which puts them in an order: that is none."""
     for part in found.parts:
         first = _producer(found, part)
-        if first is None or first.loop is not part.loop:
+        if first is None or first.loop is not part.loop or part.shape is None:
+            continue
+        if not part.shape.rank:
             continue
         why = _CHAINS.get((first.kind, part.kind))
         if why is None or _devices(first.logical) != _devices(part.logical):

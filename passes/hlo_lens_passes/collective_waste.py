@@ -146,7 +146,8 @@ class CollectiveWastePass:
         for position, collectives in of_module.items():
             assert isinstance(position, int)
             reasons = _reasons(program, position, collectives)
-            findings += _findings(reasons, position, len(rows))
+            final = program.modules[position].is_scheduled
+            findings += _findings(reasons, position, len(rows), final=final)
             for reason in reasons:
                 members += _members(reason, position, len(rows))
                 rows.append(_row(program, position, reason))
@@ -191,8 +192,13 @@ def _members(reason: Reason, position: int, row: int) -> Iterator[Member]:
         yield Member("collective_waste", row, role, position, instr)
 
 
-def _findings(reasons: Sequence[Reason], position: int, first: int) -> Iterator[Finding]:
-    """One for what has the same cause: the kind, the loop, the line of the source, the obstacle."""
+def _findings(
+    reasons: Sequence[Reason], position: int, first: int, *, final: bool
+) -> Iterator[Finding]:
+    """One for what has the same cause: the kind, the loop, the line of the source, the obstacle.
+
+    final: whether no pass comes behind, which might still mend it.
+    """
     causes: dict[object, list[tuple[int, Reason]]] = {}
     for number, reason in enumerate(reasons, first):
         if reason.across_phases:
@@ -212,7 +218,7 @@ def _findings(reasons: Sequence[Reason], position: int, first: int) -> Iterator[
             message += f"; {sum(filter(None, saved)):,} bytes less to send in a step"
         yield Finding(
             rule.id,
-            rule.level if reason.sure and not _all_numbers(alike) else "note",
+            rule.level if final and reason.sure and not _all_numbers(alike) else "note",
             message,
             module=position,
             instr=reason.instr.id,

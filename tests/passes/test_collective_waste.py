@@ -32,7 +32,8 @@ def kinds(text: str) -> list[object]:
 
 
 def level(text: str, rule: str) -> object:
-    """The level of the only finding of a rule."""
+    """The level of the only finding of a rule, of the text as the last one of a compile."""
+    text = text.replace("HloModule m,", "HloModule m, is_scheduled=true,")
     ((found,),) = ask(text, f"select level from findings where rule = '{rule}'")
     return found
 
@@ -160,6 +161,20 @@ def test_what_each_iteration_has_anew_is_not_hoistable(
     operand: str, lines: tuple[str, ...]
 ) -> None:
     assert kinds(gathering(operand, *lines)) == []
+
+
+def test_a_random_number_inside_of_what_is_called() -> None:
+    noisy = """noisy {
+  p = f32[4,16] parameter(0)
+  z = f32[] constant(0)
+  r = f32[] rng(z, z), distribution=rng_uniform
+  rs = f32[4,16] broadcast(r), dimensions={}
+  ROOT s = f32[4,16] add(p, rs)
+}"""
+    text = gathering("other", "  other = f32[4,16] call(w), to_apply=noisy")
+    assert kinds(text.replace("loop_body {", f"{noisy}\n\nloop_body {{")) == []
+    calm = noisy.replace("rng(z, z), distribution=rng_uniform", "negate(z)")
+    assert kinds(text.replace("loop_body {", f"{calm}\n\nloop_body {{")) == ["hoistable"]
 
 
 def test_a_loop_of_one_iteration_repeats_nothing() -> None:
@@ -713,6 +728,17 @@ def test_look_alikes_of_a_chain(second: str) -> None:
     assert kinds(text) == []
 
 
+def test_a_number_that_keeps_two_in_order_is_no_chain() -> None:
+    text = module(f"""  g = f32[4] parameter(0)
+  token = f32[] parameter(1)
+  one = (f32[4], f32[]) all-reduce(g, token), {REDUCE}
+  r = f32[4] get-tuple-element(one), index=0
+  t = f32[4] tanh(r)
+  after = f32[] get-tuple-element(one), index=1
+  ROOT two = (f32[4], f32[]) all-reduce(t, after), {REDUCE}""")
+    assert kinds(text) == []
+
+
 def test_what_the_last_iteration_gave_is_no_chain() -> None:
     body, call = looped(
         f"{element('g', 'f32[4]', 1)}\n  red = f32[4] all-reduce(g), {REDUCE}",
@@ -1021,6 +1047,12 @@ def test_of_a_single_number_it_is_a_note() -> None:
     text = text.replace("sizes={1,16}", "sizes={1}")
     assert kinds(text) == ["accumulate_only"]
     assert level(text, "collective-accumulated") == "note"
+
+
+def test_of_a_text_that_passes_may_still_mend_it_is_a_note() -> None:
+    levels = "select level from findings where rule like 'all-reduce%'"
+    assert ask(sliced(PART), levels) == [("note",)]
+    assert level(sliced(PART), "all-reduce-only-sliced") == "warning"
 
 
 def test_what_sends_nothing_wastes_nothing() -> None:
