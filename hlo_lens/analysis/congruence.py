@@ -14,6 +14,7 @@ side effects, and constants that the text elides, are equal to nothing but thems
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +26,8 @@ from hlo_lens.analysis.contractions import Contraction
 from hlo_lens.analysis.dataflow import called, is_invariant
 from hlo_lens.analysis.multiplicity import runs_once
 from hlo_lens.analysis.steps import Step, steps_of
-from hlo_lens.analysis.values import Numbers, progression
-from hlo_lens.analysis.views import View
+from hlo_lens.analysis.values import Elementwise, Numbers, progression
+from hlo_lens.analysis.views import View, within
 from hlo_lens.hlo import Computation, Instruction
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class Congruence:
         self.graph = analysis.graph
         self.numbers = Numbers()
         self.loops: dict[Instruction, Loop] = {loop.instr: loop for loop in analysis.loops}
+        # Of each element that a loop changes, and hands from iteration to iteration: whose it is.
+        self.carried: dict[int, Instruction] = {}
         self._ran = 0
         module = analysis.module
         self._most_steps = _FEW + _MOST_RUNS * module.instruction_count
@@ -218,6 +221,18 @@ class Congruence:
             numbers += self._applied_by(found.computation, step.position)
         return self.numbers.make(step.opcode, step.detail, numbers)
 
+    def _elementwise(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        return self.numbers.elementwise(
+            step.opcode, cast(Elementwise, step.detail), tuple(operands)
+        )
+
+    def _filled(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        """An array of one number: equal in all its orders and dimensions of as many elements."""
+        sizes = cast(tuple[str, ...], step.detail)
+        known = all(size.isdecimal() and len(size) < 20 for size in sizes)
+        count = math.prod(map(int, sizes)) if known else sizes
+        return self.numbers.filled(count, operands[0])
+
     def _integer(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         opcode, direction = step.opcode, step.detail[-1] if isinstance(step.detail, tuple) else None
         bounds = _bounds(Instruction(found.computation, step.position).shape_text)
@@ -227,7 +242,7 @@ class Congruence:
     def _select(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         chosen = self.numbers.integer_of(operands[0]) if operands else None
         if chosen is None or len(operands) != 3:
-            return self._general(found, step, operands, level)
+            return self._elementwise(found, step, operands, level)
         return operands[1] if chosen else operands[2]
 
     def _collective(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
@@ -242,21 +257,30 @@ class Congruence:
 
     def _slice(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         """A slice of what a loop has stacked is what it wrote in that iteration, or part of it."""
-        stack = self.numbers[operands[0]] if operands else None
-        if stack is not None and stack.kind == "stack":
-            assert isinstance(stack.detail, tuple)
-            index, written, _ = stack.operands
-            moving, size = stack.detail
-            at = operands[1 + moving] if 1 + moving < len(operands) else None
-            wrote = self.numbers.series_of(index)
-            reads = None if at is None else self.numbers.series_of(at)
-            others = [self.numbers.integer_of(n) for d, n in enumerate(operands[1:]) if d != moving]
-            part = _part(cast(tuple[str, str], step.detail), moving, size, others)
-            if wrote is not None and reads is not None and part is not None:
-                straight, reverse = reads == wrote, reads == wrote.reversed()
-                found.note_reads(reads.level, straight, reverse)
-                if straight:
-                    return self.numbers.make("slice", part, (written,)) if part else written
+        node = self.numbers[operands[0]] if operands else None
+        stack = node if node is None or node.kind != "view" else self.numbers[node.operands[0]]
+        if node is None or stack is None or stack.kind != "stack":
+            return self._general(found, step, operands, level)
+        moving, size = cast(tuple[int, str], stack.detail)
+        attributes, result, given = cast(tuple[str, str, tuple[str, ...]], step.detail)
+        at = operands[1 + moving] if 1 + moving < len(operands) else None
+        others = [self.numbers.integer_of(n) for d, n in enumerate(operands[1:]) if d != moving]
+        view: View | None = ()
+        part = _part(attributes, result, moving, size, others)
+        if node is not stack:
+            # The slices in another order of their elements: that is so in each of them.
+            view = _of_slices(cast(View, node.detail), moving, given[0], result)
+            part = None if any(others) or None in others else ()
+        index, written, _ = stack.operands
+        wrote = self.numbers.series_of(index)
+        reads = None if at is None else self.numbers.series_of(at)
+        if wrote is not None and reads is not None and part is not None and view is not None:
+            straight, reverse = reads == wrote, reads == wrote.reversed()
+            found.note_reads(reads.level, straight, reverse)
+            if straight and part:
+                return self.numbers.make("slice", part, (written,))
+            if straight:
+                return self.numbers.viewed(written, view)
         return self._general(found, step, operands, level)
 
     def _concat(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
@@ -277,8 +301,8 @@ class Congruence:
                 return self.numbers.viewed(next(iter(sources))[0], cast(View, step.detail))
         return self._general(found, step, operands, level)
 
-    def _dot(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
-        return self.numbers.dot(cast(Contraction, step.detail), operands[0], operands[1])
+    def _product(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        return self.numbers.product(cast(Contraction, step.detail), operands[0], operands[1])
 
     def _call(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         instr = Instruction(found.computation, step.position)
@@ -410,23 +434,31 @@ class Congruence:
 
 
 def _part(
-    detail: tuple[str, str], moving: int, written: str, starts: Sequence[int | None]
+    attributes: str, result: str, moving: int, written: str, starts: Sequence[int | None]
 ) -> tuple[Hashable, ...] | None:
     """Which part of a slice of dimensions `written` a dynamic-slice takes: what a `slice` says of
     it, and () for all of it; None where that is not known. starts: in the other dimensions."""
     known = [start for start in starts if start is not None]
     if len(known) < len(starts):
         return None
-    if written == detail[1] and not any(known):
+    if written == result and not any(known):
         return ()
-    found = _SIZES.search(detail[0])
+    found = _SIZES.search(attributes)
     sizes = found[1].split(",") if found else []
     if len(sizes) != len(known) + 1 or sizes.pop(moving) != "1":
         return None
     if written.count(",") + 1 != len(sizes):
         return None
     ranges = (f"[{at}:{at + int(size)}]" for at, size in zip(known, sizes, strict=True))
-    return f", slice={{{','.join(ranges)}}}", detail[1], (written,)
+    return f", slice={{{','.join(ranges)}}}", result, (written,)
+
+
+def _of_slices(view: View, moving: int, stacked: str, result: str) -> View | None:
+    """The view of each slice, where a stack is seen in an order that leaves it in slices."""
+    count, _, rest = stacked[1:-1].partition(",")
+    if moving or result != f"[{rest}]" or not count.isdecimal():
+        return None
+    return within(view, int(count))
 
 
 def _bounds(shape_text: str) -> tuple[int, int]:
@@ -448,8 +480,10 @@ _RUN: Final = {
     "copy_start": Congruence._move,
     "custom_call": Congruence._custom_call,
     "done": Congruence._move,
-    "dot": Congruence._dot,
+    "product": Congruence._product,
     "element": Congruence._element,
+    "elementwise": Congruence._elementwise,
+    "filled": Congruence._filled,
     "general": Congruence._general,
     "integer": Congruence._integer,
     "itself": Congruence._itself,
@@ -523,7 +557,9 @@ class _Carry:
         if k == trips.induction_index and self.trips and trips.step and trips.start is not None:
             series = progression(self.level + 1, self.trips, trips.start, trips.step)
             return self.numbers.series(series.reversed() if self.reverse else series)
-        return self.numbers.make("carry", (self.trips, self.reverse), (self.labels[k],))
+        leaf = self.numbers.make("carry", (self.trips, self.reverse), (self.labels[k],))
+        self.congruence.carried.setdefault(leaf, self.loop.instr)
+        return leaf
 
     def results(self, result: int) -> int:
         """What the while gives, where its body gives `result`."""
@@ -545,16 +581,24 @@ class _Carry:
     def _behind(self, k: int, last: int, ends: tuple[int, ...]) -> int:
         """Element k behind the loop: an array to which each iteration has written a slice, or what
         the last iteration made of it."""
-        number = self.numbers[last]
-        if number.kind == "dynamic-update-slice" and number.operands[:1] == (self._leaf(k),):
+        below = self.numbers[last]
+        # A back end may write to it in another order of its elements, and turn that back.
+        view = cast(View, below.detail) if below.kind == "view" else ()
+        number = self.numbers[below.operands[0]] if view else below
+        if number.kind == "dynamic-update-slice" and self._is_leaf(k, number.operands, view):
             starts = number.operands[2:]
             moving = [d for d, start in enumerate(starts) if self._moves(start)]
             fixed = [start for d, start in enumerate(starts) if d not in moving]
             whole = all(self.numbers.integer_of(start) == 0 for start in fixed)
             if len(moving) == 1 and whole and isinstance(number.detail, tuple):
                 operands = (starts[moving[0]], number.operands[1], self.labels[k])
-                return self.numbers.make("stack", (moving[0], number.detail[2][1]), operands)
+                stack = self.numbers.make("stack", (moving[0], number.detail[2][1]), operands)
+                return self.numbers.viewed(stack, view)
         return self.numbers.make("after", (self.trips, self.reverse), (self.labels[k], last, *ends))
+
+    def _is_leaf(self, k: int, operands: tuple[int, ...], view: View) -> bool:
+        """Whether the first operand, seen in this order, is element k as the iteration gets it."""
+        return bool(operands) and self.numbers.viewed(operands[0], view) == self._leaf(k)
 
     def _moves(self, start: int) -> bool:
         series = self.numbers.series_of(start)

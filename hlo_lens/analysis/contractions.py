@@ -1,4 +1,9 @@
-"""Dots that may be written either way: a·b, and b·a transposed."""
+"""Matrix products in one form, whether they are dots or convolutions, and whichever way round.
+
+The operands are matrices (batch, free, summed), the result is (batch, rows, columns): free
+dimensions of the left operand and of the right one. How the operands and the result of an
+instruction lie is left to views, so that a product is the same in all layouts.
+"""
 
 from __future__ import annotations
 
@@ -6,51 +11,123 @@ import math
 import re
 from typing import Final, NamedTuple
 
-from hlo_lens.analysis.views import View, exchanged
+from hlo_lens.analysis.conv_dots import Axis, Kind
+from hlo_lens.analysis.degenerate import sizes_of
+from hlo_lens.analysis.views import View, inverse, transposed
+from hlo_lens.hlo.attributes import Window, parse_dim_labels, parse_window
 
-_SIDE: Final = re.compile(r", ([lr]hs)_(batch|contracting)_dims=\{([0-9,]*)\}", re.A)
-_OTHER: Final = {"lhs": "rhs", "rhs": "lhs"}
+_SIDES: Final = re.compile(r", ([lr]hs_(?:batch|contracting)_dims)=\{([0-9,]*)\}", re.A)
+_LABELS: Final = re.compile(r", dim_labels=([^,{}\s]+)")
+_WINDOW: Final = re.compile(r", window=(\{[^{}]*\})")
+_PARTS: Final = re.compile(r"(?:size|stride|pad|[lr]hs_dilate|rhs_reversal)=[0-9x_-]+", re.A)
+_PRECISION: Final = re.compile(r", operand_precision=\{(\w+),(\w+)\}")
+# What only one operand has, or what makes several products of one.
+_NOT_PLAIN: Final = re.compile(r", (?:sparsity|feature_group_count|batch_group_count)=")
+
+
+Sizes = tuple[int, int, int, int]
+"""Batch, rows, columns, summed."""
 
 
 class Contraction(NamedTuple):
-    """What a dot contracts: attributes and dimensions of its operands as text, and how its result
-    comes from that of the dot with the operands exchanged."""
+    """rest: attributes that say something else. left, right:
+    the matrices as views of the operands; result: what the instruction gives, as a view."""
 
-    attributes: str
-    operands: tuple[str, ...]
-    view: View
-
-    def exchanged(self) -> tuple[str, tuple[str, ...]]:
-        """Attributes and dimensions with the operands exchanged."""
-        turned = sorted(
-            f", {_OTHER[side]}_{name}_dims={{{text}}}"
-            for side, name, text in _SIDE.findall(self.attributes)
-        )
-        return _SIDE.sub("", self.attributes) + "".join(turned), self.operands[::-1]
+    sizes: Sizes
+    rest: str
+    left: View
+    right: View
+    result: View
 
 
-def contraction(attributes: str, operands: tuple[str, ...]) -> Contraction | None:
-    """The dot with these structural attributes, and operands of these dimensions (`[2,3]`).
+def contraction(
+    opcode: str, attributes: str, left: str, right: str, result: str
+) -> Contraction | None:
+    """A dot or convolution, from its structural attributes and the texts of the three shapes.
 
-    None where it cannot be turned: something is not known, or belongs to one operand.
+    None where it is no product of two matrices, or something is not known.
     """
-    named = {(side, name): text for side, name, text in _SIDE.findall(attributes)}
-    if len(operands) != 2 or any(word in attributes for word in ("precision", "sparsity")):
+    precision = _PRECISION.search(attributes)
+    if _NOT_PLAIN.search(attributes) or (precision and precision[1] != precision[2]):
         return None
+    read = _of_convolution if opcode == "convolution" else _of_dot
     try:
-        (batch, left), (_, right) = (
-            _split(shape, named.get((side, "batch"), ""), named.get((side, "contracting"), ""))
-            for side, shape in zip(("lhs", "rhs"), operands, strict=True)
-        )
-    except (IndexError, ValueError):
+        return read(attributes, (left, right, result))
+    except (IndexError, KeyError, ValueError):
         return None
-    return Contraction(attributes, operands, exchanged(batch, left, right))
 
 
-def _split(shape: str, batch: str, contracting: str) -> tuple[int, int]:
-    """How many elements the batch dimensions have, and those that stay."""
-    sizes = [int(size) for size in shape[1:-1].split(",") if size]
-    batched = [sizes[int(d)] for d in batch.split(",") if d]
-    summed = [sizes[int(d)] for d in contracting.split(",") if d]
-    count = math.prod(batched)
-    return count, math.prod(sizes) // (count * math.prod(summed))
+def _of_dot(attributes: str, shapes: tuple[str, str, str]) -> Contraction:
+    named = {
+        name: [int(one) for one in text.split(",") if one]
+        for name, text in _SIDES.findall(attributes)
+    }
+    orders: list[list[int]] = []
+    counts: list[list[int]] = []
+    for side, shape in zip(("lhs", "rhs"), shapes, strict=False):
+        sizes = [int(size) for size in sizes_of(shape)]
+        batch, summed = (named.get(f"{side}_{what}_dims", []) for what in ("batch", "contracting"))
+        free = [d for d in range(len(sizes)) if d not in batch and d not in summed]
+        orders.append([*batch, *free, *summed])
+        counts.append([math.prod(sizes[d] for d in dims) for dims in (batch, free, summed)])
+    left, right = (transposed(s, order) for s, order in zip(shapes, orders, strict=False))
+    (batched, rows, summed_up), (_, columns, _) = counts
+    as_it_is = ((batched * rows * columns, 1),)
+    rest = _SIDES.sub("", attributes)
+    return Contraction((batched, rows, columns, summed_up), rest, left, right, as_it_is)
+
+
+def _of_convolution(attributes: str, shapes: tuple[str, str, str]) -> Contraction:
+    """Where each spatial dimension is one of a dot: see `conv_dots`."""
+    found = _LABELS.search(attributes)
+    labels = parse_dim_labels(found[1] if found else "")
+    written = _WINDOW.search(attributes)
+    # Attributes come without blanks: those between the parts of a window, too.
+    window = parse_window(f"{{{' '.join(_PARTS.findall(written[1]))}}}") if written else None
+    by_label = [
+        dict(zip(names, map(int, sizes_of(shape)), strict=True))
+        for names, shape in zip((labels.lhs, labels.rhs, labels.output), shapes, strict=True)
+    ]
+    kinds: dict[str, Kind] = {"b": "lhs", "f": "contracted"}
+    for at, label in enumerate(sorted(set(labels.lhs) - set("bf"))):
+        kinds[label] = _kind([sizes[label] for sizes in by_label], window, at)
+    # In the order of the result, so that this is seldom a view.
+    batch, rows = (
+        "".join(label for label in labels.output if kinds[label] == kind)
+        for kind in ("batch", "lhs")
+    )
+    summed = "".join(label for label in labels.lhs if kinds[label] == "contracted")
+    names = (
+        (labels.lhs, batch + rows + summed),
+        (labels.rhs, batch + "o" + summed.replace("f", "i")),
+        (labels.output, batch + rows + "f"),
+    )
+    views = []
+    for (all_of, wanted), shape in zip(names, shapes, strict=True):
+        # What is of size 1 and belongs to another operand stands in front.
+        ones = [label for label in all_of if label not in wanted]
+        order = [all_of.index(label) for label in (*ones, *wanted)]
+        views.append(transposed(shape, order))
+    lhs, rhs, _ = by_label
+    counts = [math.prod(lhs[label] for label in each) for each in (batch, rows, summed)]
+    size = counts[0], counts[1], rhs["o"], counts[2]
+    rest = _WINDOW.sub("", _LABELS.sub("", attributes))
+    return Contraction(size, rest, views[0], views[1], inverse(views[2]))
+
+
+def _kind(sizes: list[int], window: Window | None, at: int) -> Kind:
+    """Raises ValueError where the dimension is none of a dot, or runs the other way round."""
+    if window is None or max(sizes) == 1:
+        return "batch"
+    low = window.pad[at][0]
+    dilations = window.lhs_dilate[at], window.rhs_dilate[at]
+    kind = Axis(sizes[0], sizes[1], sizes[2], window.stride[at], low, *dilations).kind
+    if kind is None or kind == "rhs" or window.rhs_reversal[at] or window.size[at] != sizes[1]:
+        raise ValueError("no dimension of a dot")
+    return kind
+
+
+def turned(sizes: Sizes) -> Sizes:
+    """The sizes with the operands exchanged."""
+    batch, rows, columns, summed = sizes
+    return batch, columns, rows, summed

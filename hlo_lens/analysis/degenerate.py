@@ -109,6 +109,14 @@ def _slice(attributes: str, operands: tuple[Sizes, ...], result: Sizes) -> str:
     return re.sub(r", slice=\{([^{}]*)\}", kept, attributes)
 
 
+def _pad(attributes: str, operands: tuple[Sizes, ...], result: Sizes) -> str:
+    def kept(found: re.Match[str]) -> str:
+        pairs = zip(found[1].split("x"), operands[0], strict=True)
+        return f", padding={'x'.join(one for one, size in pairs if (size, one) != ('1', '0_0'))}"
+
+    return re.sub(r", padding=([0-9_x-]+)", kept, attributes)
+
+
 def _dynamic_slice(attributes: str, operands: tuple[Sizes, ...], result: Sizes) -> str:
     def kept(found: re.Match[str]) -> str:
         pairs = zip(found[1].split(","), operands[0], strict=True)
@@ -155,6 +163,7 @@ _REWRITES: Final[dict[str, Callable[[str, tuple[Sizes, ...], Sizes], str]]] = {
     "convolution": _convolution,
     "dot": _dot,
     "dynamic-slice": _dynamic_slice,
+    "pad": _pad,
     "reduce": _of_operand,
     "reduce-scatter": lambda a, o, r: _renumbered(a, "dimensions", o[0], all=True),
     "reverse": _of_operand,

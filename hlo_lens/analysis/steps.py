@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from hlo_lens.analysis.calls import CALLING_OPCODES
-from hlo_lens.analysis.contractions import contraction
+from hlo_lens.analysis.contractions import Contraction, contraction
 from hlo_lens.analysis.dataflow import (
     MOVES,
     PASSING,
@@ -19,6 +19,7 @@ from hlo_lens.analysis.dataflow import (
     tuple_index,
 )
 from hlo_lens.analysis.degenerate import attributes_text, dimensions_text, sizes_of
+from hlo_lens.analysis.values import Elementwise
 from hlo_lens.analysis.views import View, bitcast, in_memory, inverse, is_identity, transposed
 from hlo_lens.hlo import Computation, Instruction
 from hlo_lens.hlo.opcodes import sugar
@@ -31,12 +32,24 @@ _NOT_COMPUTED: Final = (
     | PLACEMENT
     | {"api_version", "operand_layout_constraints", "output_to_operand_aliasing"}
 )
+# Each element of the result is computed from the elements at its place.
+_ELEMENTWISE: Final = frozenset(
+    (
+        "abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "compare", "complex", "convert",
+        "cosine", "count-leading-zeros", "divide", "erf", "exponential",
+        "exponential-minus-one", "floor", "imag", "is-finite", "log", "log-plus-one", "logistic",
+        "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power", "real",
+        "remainder", "round-nearest-afz", "round-nearest-even", "rsqrt", "select", "shift-left",
+        "shift-right-arithmetic", "shift-right-logical", "sign", "sine", "sqrt", "subtract", "tan",
+        "tanh", "xor",
+    )
+)  # fmt: skip
 _MOVES: Final = MOVES | PASSING | {"reduce-precision"}
 _SIDE_EFFECTS: Final = frozenset(
     ("infeed", "outfeed", "recv", "rng", "rng-get-and-update-state", "send")
 )
 # Collectives of several arrays in one: each result is that of its own operand.
-_ELEMENTWISE: Final = frozenset(("all-gather", "all-reduce", "collective-permute"))
+_COLLECTIVES: Final = frozenset(("all-gather", "all-reduce", "collective-permute"))
 _SIMPLE: Final = {
     "call": "call",
     "conditional": "conditional",
@@ -68,10 +81,10 @@ class Step(NamedTuple):
     """One instruction: how it is run (the name of a method), on what, and what else counts.
 
     kind: `move` (its operand 0), `view` (its operand 0, in another order), `element`, `tuple`,
-    `constant`, `integer` (calculated, where its operands are integers), `select`, `general`,
-    `collective`, `itself` (equal to nothing else), `call`, `custom_call`, `loop`, `conditional`,
-    `start`, `update`, `done`, `copy_start`, `slice`, `concat`, `dot`,
-    `border` (of a shard_map).
+    `constant`, `filled` (with a scalar), `elementwise`, `integer` (calculated, where its operands
+    are integers), `select`, `general`, `collective`, `itself` (equal to nothing else), `call`,
+    `custom_call`, `loop`, `conditional`, `start`, `update`, `done`, `copy_start`, `slice`,
+    `concat`, `product` (of matrices), `border` (of a shard_map).
     """
 
     position: int
@@ -117,7 +130,7 @@ def _step(computation: Computation, index: int) -> Step:
         return Step(index, part, operation, operands)
     if opcode == "async-start" or (part == "start" and sugar(opcode) is not None):
         return Step(index, "start", opcode, operands)
-    if opcode in _ELEMENTWISE or part == "start":
+    if opcode in _COLLECTIVES or part == "start":
         name = operation if part == "start" else opcode
         return Step(index, "collective", name, operands, _attributes(instr, name))
     return _operation(instr, opcode, operands)
@@ -131,14 +144,14 @@ def _operation(instr: Instruction, opcode: str, operands: tuple[Operand, ...]) -
     if dimensions == "[]" and instr.shape_text.startswith(_INTEGERS):
         direction = _DIRECTION.search(attributes) if opcode == "compare" else None
         return Step(index, "integer", opcode, operands, (detail, direction and direction[1]))
+    if opcode in _ELEMENTWISE:
+        return _elementwise(instr, operands, attributes)
+    if opcode == "broadcast" and given == ("[]",):
+        return Step(index, "filled", opcode, operands, sizes_of(instr.shape_text))
     if opcode == "broadcast" and _moves_only(instr, attributes, dimensions):
         return Step(index, "move", opcode, operands)
-    if opcode == "dot" and (either := contraction(attributes, given)) is not None:
-        return Step(index, "dot", opcode, operands, either)
-    if opcode == "convert":  # to integers
-        return Step(
-            index, "general", opcode, operands, (instr.shape_text.partition("[")[0], detail)
-        )
+    if opcode in ("dot", "convolution") and (product := _product(instr)) is not None:
+        return Step(index, "product", opcode, operands, product)
     if opcode in _AT_STARTS and operands:
         first = _AT_STARTS[opcode]
         if given[first - 1 : first] == (dimensions,):
@@ -147,6 +160,25 @@ def _operation(instr: Instruction, opcode: str, operands: tuple[Operand, ...]) -
         operands = (*operands[:first], *(start for start, size in starts if size != "1"))
         detail = attributes, dimensions, given[:first]
     return Step(index, _KINDS.get(opcode, "general"), opcode, operands, detail)
+
+
+def _product(instr: Instruction) -> Contraction | None:
+    of = instr.computation
+    shapes = [of.shape_of(one) for one in of.operand_indices(instr.index)]
+    if len(shapes) != 2:
+        return None
+    left, right = shapes
+    attributes = structural_attributes(instr.tail, without=_NOT_COMPUTED)
+    return contraction(instr.opcode, attributes, left, right, instr.shape_text)
+
+
+def _elementwise(instr: Instruction, operands: tuple[Operand, ...], attributes: str) -> Step:
+    """Reshaped and transposed arrays give the result reshaped and transposed."""
+    opcode = instr.opcode
+    # A convert that rounds: to what.
+    kind = instr.shape_text.partition("[")[0] if opcode == "convert" else ""
+    detail = Elementwise(attributes, kind)
+    return Step(instr.index, _KINDS.get(opcode, "elementwise"), opcode, operands, detail)
 
 
 def _given(instr: Instruction) -> tuple[str, ...]:

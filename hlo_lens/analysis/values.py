@@ -7,18 +7,19 @@ and what jax makes of an index that may be negative meet where they are the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
-from hlo_lens.analysis.contractions import Contraction, contraction
-from hlo_lens.analysis.views import View, composed, is_identity
+from hlo_lens.analysis.contractions import Contraction, Sizes, turned
+from hlo_lens.analysis.views import View, composed, exchanged, inverse, is_identity
 
 _INTEGER: Final = "integer"
 _SERIES: Final = "series"
 _TUPLE: Final = "tuple"
 _VIEW: Final = "view"
+_FILLED: Final = "filled"
 # Loops that run more often have gaps in their series.
 _MOST_SAMPLES: Final = 256
 
@@ -30,6 +31,13 @@ class Number:
     kind: str
     detail: Hashable
     operands: tuple[int, ...]
+
+
+class Elementwise(NamedTuple):
+    """What an operation does to each element: its attributes; of a convert that rounds, to what."""
+
+    attributes: str
+    dtype: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +67,6 @@ def progression(level: int, trips: int, start: int, step: int) -> Series:
     whole = trips <= _MOST_SAMPLES
     iterations = range(trips) if whole else (0, 1, trips - 2, trips - 1)
     return Series(level, trips, tuple(start + step * k for k in iterations))
-
-
-def contraction_of(node: Number) -> Contraction | None:
-    """What the number of a dot contracts."""
-    if node.kind != "dot" or not isinstance(node.detail, tuple):
-        return None
-    return contraction(node.detail[0], node.detail[1])
 
 
 class Numbers:
@@ -130,17 +131,53 @@ class Numbers:
     def viewed(self, number: int, view: View) -> int:
         """The elements of an array in another order. What is undone is not done."""
         kind, detail, operands = self._numbers[number]
+        if kind == _FILLED or is_identity(view):
+            return number
         if kind == _VIEW:
             with suppress(ValueError):
                 view, number = composed(cast(View, detail), view), operands[0]
         return number if is_identity(view) else self.make(_VIEW, view, (number,))
 
-    def dot(self, dot: Contraction, left: int, right: int) -> int:
-        """A dot of two arrays; one number whichever comes first, as a back end exchanges them."""
-        straight, turned = (dot.attributes, dot.operands), dot.exchanged()
-        if (left, straight) <= (right, turned):
-            return self.make("dot", straight, (left, right))
-        return self.viewed(self.make("dot", turned, (right, left)), dot.view)
+    def under(self, number: int, viewed: int) -> int:
+        """What a number is a view of, where it is one in the way that `viewed` is one."""
+        while self._numbers[viewed][0] == _VIEW:
+            _, detail, operands = self._numbers[viewed]
+            number, viewed = self.viewed(number, inverse(cast(View, detail))), operands[0]
+        return number
+
+    def filled(self, count: Hashable, scalar: int) -> int:
+        """An array of `count` elements that are all this scalar."""
+        return self.make(_FILLED, count, (scalar,))
+
+    def elementwise(self, opcode: str, detail: Elementwise, operands: tuple[int, ...]) -> int:
+        """An operation on each element: of arrays in another order, its result in that order."""
+        view = next((v for v in map(self._view_of, operands) if v is not None), None)
+        if not view:
+            return self.make(opcode, detail, operands)
+        back = inverse(view)
+        return self.viewed(
+            self.make(opcode, detail, tuple(self.viewed(one, back) for one in operands)), view
+        )
+
+    def _view_of(self, number: int) -> View | None:
+        """In which order an array is taken: () for its own, None where all elements are one."""
+        kind, detail, _ = self._numbers[number]
+        if kind in (_FILLED, _INTEGER):
+            return None
+        return cast(View, detail) if kind == _VIEW else ()
+
+    def product(self, product: Contraction, left: int, right: int) -> int:
+        """What a dot or convolution gives; see `contractions`."""
+        matrices = self.viewed(left, product.left), self.viewed(right, product.right)
+        found = self.matrices(product.sizes, product.rest, *matrices)
+        return self.viewed(found, product.result)
+
+    def matrices(self, sizes: Sizes, rest: str, left: int, right: int) -> int:
+        """A product of matrices; one number whichever comes first, as a back end exchanges them."""
+        if left <= right:
+            return self.make("dot", (sizes, rest), (left, right))
+        found = self.make("dot", (turned(sizes), rest), (right, left))
+        return self.viewed(found, exchanged(*sizes[:3]))
 
     def border(self, number: int, which: str, sharding: str) -> int:
         """An array that goes into a shard_map (`local`), or comes out of one (`global`)."""
@@ -153,8 +190,9 @@ class Numbers:
 
     def unviewed(self, number: int) -> int:
         """The array whose elements a number has in another order, or the number itself."""
-        kind, _, operands = self._numbers[number]
-        return operands[0] if kind == _VIEW else number
+        while self._numbers[number][0] == _VIEW:
+            number = self._numbers[number][2][0]
+        return number
 
     def again(self, node: Number, operands: tuple[int, ...]) -> int:
         """The number of the same operation on other operands."""
@@ -162,10 +200,12 @@ class Numbers:
             return self.viewed(operands[0], cast(View, node.detail))
         if node.kind == "element" and isinstance(node.detail, int):
             return self.element(operands[0], node.detail)
+        if isinstance(node.detail, Elementwise):
+            return self.elementwise(node.kind, node.detail, operands)
         if node.kind in ("local", "global"):
             return self.border(operands[0], node.kind, str(node.detail))
-        if node.kind == "dot" and (dot := contraction_of(node)) is not None:
-            return self.dot(dot, operands[0], operands[1])
+        if node.kind == "dot" and isinstance(node.detail, tuple) and len(node.detail) == 2:
+            return self.matrices(*node.detail, *operands)
         return self.make(node.kind, node.detail, operands)
 
     def calculated(
@@ -204,10 +244,16 @@ class Numbers:
 
 
 class Origins:
-    """For each number, what it is computed from: arguments, and marked numbers, as bits."""
+    """For each number, what it is computed from: arguments, and marked numbers, as bits.
 
-    def __init__(self, numbers: Numbers, marked: Iterable[int]) -> None:
+    What `inputs` holds counts as an argument itself, whatever that is computed from.
+    """
+
+    def __init__(
+        self, numbers: Numbers, marked: Iterable[int] = (), inputs: Collection[int] = ()
+    ) -> None:
         self._numbers = numbers
+        self._inputs = inputs
         self._marks = {number: 1 << k for k, number in enumerate(dict.fromkeys(marked))}
         self._marked = (1 << len(self._marks)) - 1
         self._bits: list[int] = []  # of each number; operands have smaller ones
@@ -227,11 +273,12 @@ class Origins:
             at = len(known)
             node = self._numbers[at]
             bits = self._marks.get(at, 0)
-            if node.kind == "argument":
+            if node.kind == "argument" or at in self._inputs:
                 bits |= self._next
                 self._next <<= 1
-            for operand in node.operands:
-                bits |= known[operand]
+            else:
+                for operand in node.operands:
+                    bits |= known[operand]
             known.append(bits)
         return known[number]
 

@@ -91,6 +91,18 @@ def _tiled(pairs: list[tuple[int, int]], tile: Sequence[int]) -> list[tuple[int,
     return [*before, *which, *((m, s) for (_, s), m in zip(inside, tile, strict=True))]
 
 
+def within(view: View, count: int) -> View | None:
+    """The view of each of `count` parts that follow on each other, where a view leaves these in
+    their order; else None."""
+    if not view or view[0][0] % count:
+        return None
+    (size, stride), rest = view[0], view[1:]
+    part = math.prod(n for n, _ in view) // count
+    if stride * (size // count) != part or any(each >= part for _, each in rest):
+        return None
+    return _merged(((size // count, stride), *rest))
+
+
 def exchanged(batch: int, rows: int, columns: int) -> View:
     """Matrices, as a view of those whose rows are their columns."""
     return _merged(((batch, rows * columns), (rows, 1), (columns, rows)))

@@ -32,6 +32,7 @@ _PLUMBING: Final = BARRIERS | {
     "add-dependency", "after-all", "bitcast", "call", "conditional", "constant", "copy", "domain",
     "fusion", "get-tuple-element", "parameter", "partition-id", "replica-id", "tuple", "while",
 }  # fmt: skip
+PRODUCTS: Final = frozenset(("convolution", "dot"))
 _PARTS: Final = ("-start", "-update", "-done")
 _JOINED: Final = frozenset(("call", "conditional", "while"))
 
@@ -52,8 +53,8 @@ class Operation:
 class Occurrence:
     """An instruction where it is called.
 
-    number: of its value, see `congruence`; of a product, whichever way round it is written. given:
-    of its value as it is handed on. op_name: with those of the callers. unit: what counts
+    number: of its value, see `congruence`, in whatever order its elements are; given: in theirs.
+    op_name: with those of the callers. unit: what counts
     as one of it: a windowed einsum is one matmul, and so are the copies of one in several fusions.
     times: how often it runs there in one execution of the entry; None: not known. in_forward:
     whether it stands in a loop of the forward.
@@ -140,6 +141,12 @@ class Occurrences:
                     found = loop
         return found
 
+    @property
+    def carried(self) -> set[int]:
+        """What the loops of the program hand from iteration to iteration."""
+        loops = self.congruence.carried.items()
+        return {number for number, loop in loops if loop not in self._made}
+
     def _collect(self, context: Context) -> None:
         computation = context.evaluation.computation
         phases, names = self._named(context)
@@ -152,7 +159,7 @@ class Occurrences:
                 self.results[instr] = values[instr.index]
         for index in compute:
             number = values[index]
-            if computation.opcodes[index] == "dot":
+            if computation.opcodes[index] != "transpose":
                 number = self.numbers.unviewed(number)
             if not self._makes(number, computation.opcodes[index]):
                 continue
@@ -205,6 +212,8 @@ class Occurrences:
         if opcode == "transpose":
             return self.numbers[number].kind == "view"
         kind = self.numbers[number].kind
+        if (opcode in PRODUCTS and kind == "dot") or (opcode, kind) == ("broadcast", "filled"):
+            return True
         return kind in (opcode, opcode.removesuffix("-start")) or (
             opcode == "custom-call" and kind.startswith(opcode)
         )
@@ -212,7 +221,7 @@ class Occurrences:
     def _is_made(self, number: int) -> bool:
         """Whether a value is made of constants alone: nobody keeps it, so nobody replays it."""
         kind, operands = self.numbers[number].kind, self.numbers[number].operands
-        if kind in ("broadcast", "pad"):
+        if kind in ("broadcast", "filled", "pad"):
             return all(self._is_made(operand) for operand in operands)
         return kind in ("constant", "iota", "integer", "series")
 

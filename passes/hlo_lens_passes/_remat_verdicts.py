@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, cast
 
-from hlo_lens.analysis import Value, last_component, trace
-from hlo_lens.analysis.degenerate import dimensions_text, sizes_of
-from hlo_lens.analysis.values import Number, Origins, contraction_of
-from hlo_lens.analysis.views import View, exchanged, inverse
+from hlo_lens.analysis import Value, trace
+from hlo_lens.analysis.contractions import Sizes, turned
+from hlo_lens.analysis.degenerate import dimensions_text
+from hlo_lens.analysis.values import Number, Origins
+from hlo_lens.analysis.views import View, exchanged
 from hlo_lens.facts.context import source_of
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._remat_occurrences import Occurrence, Occurrences
+from hlo_lens_passes._remat_paths import plain_path
 
 VERDICTS: Final = (
     "replayed", "shared", "sole", "linearization", "fusion-duplicated", "unknown",
@@ -161,6 +162,7 @@ class _Rest:
         self.waiting = waiting
         self.replaced: dict[int, int] = {}
         self.origins: Origins | None = None
+        self.within: Origins | None = None
 
     def judge(self) -> None:
         units = {one: unit for unit in _units(self.waiting) for one in unit}
@@ -188,7 +190,7 @@ class _Rest:
         if not self.replaced:
             return None
         replaced = self._number(one.given)
-        if one.instr.opcode == "dot":
+        if one.instr.opcode != "transpose":
             replaced = self.numbers.unviewed(replaced)
         twin = self.found.forward.get(replaced)
         if twin is None:
@@ -225,28 +227,36 @@ class _Rest:
             return None
         inputs = origins.arguments(one.number)
         possible = [
-            (theirs != inputs, twins)
+            twins
             for twins in candidates
-            if not (theirs := origins.arguments(twins[0].number)) & ~inputs
+            if not origins.arguments(twins[0].number) & ~inputs
             and not any(origins.is_computed_from(one.number, twin.number) for twin in twins)
         ]
         if not possible:
             return None
-        # Of several, that which is computed from the very same inputs of the program.
-        _, twins = min(possible, key=lambda each: each[0])
+        # Of several, that which is computed from the very same inputs, of the iteration at best.
+        twins = max(possible, key=lambda twins: self._nearness(one, twins[0]))
         candidates.remove(twins)
         self._replace(one, twins[0])
         return _named(one, twins)
+
+    def _nearness(self, one: Occurrence, twin: Occurrence) -> int:
+        """How many of the two agree: inputs of the iteration, arguments of the program."""
+        each = (self.origins, self.within)
+        return sum(
+            origins is not None and origins.arguments(one.number) == origins.arguments(twin.number)
+            for origins in each
+        )
 
     def _replace(self, one: Occurrence, twin: Occurrence) -> None:
         """Let what a twin gives stand for what `one` gives."""
         element = self._of_loop(one, twin.unit)
         if element is not None:
-            self.replaced[one.given] = element
+            self.replaced[one.number] = self.numbers.under(element, one.given)
             return
         number = twin.number
         if self._is_exchanged(one, twin):
-            view = _exchange(self.numbers[number], one.instr, twin.instr)
+            view = _exchange(self.numbers[one.number], self.numbers[number])
             number = self.numbers.viewed(number, view) if view is not None else number
         self.replaced[one.number] = number
 
@@ -270,10 +280,10 @@ class _Rest:
         """Whether a product takes as its second operand what the other takes as its first."""
         if one.work != "matmul":
             return False
-        origins = self.origins
-        assert origins is not None
+        within = self.within
+        assert within is not None
         ours, theirs = (
-            [origins.arguments(o) for o in self.numbers[each.number].operands[:2]]
+            [within.arguments(o) for o in self.numbers[each.number].operands[:2]]
             for each in (one, twin)
         )
         return ours == theirs[::-1] and ours != theirs
@@ -289,6 +299,7 @@ class _Rest:
                 free.setdefault(_site(unit[0]), []).append(unit)
         units = (unit for units in free.values() for unit in units)
         self.origins = Origins(self.numbers, (one.number for unit in units for one in unit))
+        self.within = Origins(self.numbers, inputs=self.found.carried)
         return free
 
     def _regathered(self, one: Occurrence) -> Verdict | None:
@@ -366,7 +377,7 @@ class _Rest:
         return lines
 
     def _open_sites(self, opcodes: set[str]) -> Counter[object]:
-        """(source, opcode, last part of the op_name) of what the forward computes for itself, less
+        """(source, opcode, path) of what the forward computes for itself, less
         what is replayed of it; for these opcodes."""
         sites: Counter[object] = Counter()
         names = self.found.analysis.full_op_name
@@ -384,16 +395,13 @@ class _Rest:
         return sites
 
 
-def _exchange(twin: Number, ours: Instruction, theirs: Instruction) -> View | None:
-    """The product with the operands exchanged, as a view of it; None where that is not known."""
-    dot = contraction_of(twin)
-    if dot is not None:
-        return inverse(dot.view)
-    sizes = [sizes_of(dimensions_text(each.shape_text)) for each in (ours, theirs)]
-    *batch, rows, columns = sizes[0] if len(sizes[0]) > 1 else ("", "")
-    if sizes[1] != (*batch, columns, rows) or not all(size.isdecimal() for size in sizes[1]):
+def _exchange(ours: Number, theirs: Number) -> View | None:
+    """The product `theirs` with its operands exchanged, as a view; None where it is not like
+    `ours` then."""
+    if ours.kind != "dot" or theirs.kind != "dot":
         return None
-    return exchanged(math.prod(map(int, batch)), int(rows), int(columns))
+    sizes = [cast(tuple[Sizes, str], each.detail)[0] for each in (ours, theirs)]
+    return exchanged(*sizes[0][:3]) if sizes[0] == turned(sizes[1]) else None
 
 
 def _units(occurrences: Iterable[Occurrence]) -> list[list[Occurrence]]:
@@ -413,7 +421,7 @@ def _primitive(one: Occurrence) -> object:
 
 def _site_of(instr: Instruction, op_name: str) -> object:
     source = source_of(instr)
-    return None if source is None else (source, instr.opcode, last_component(op_name))
+    return None if source is None else (source, instr.opcode, plain_path(op_name))
 
 
 def _named(one: Occurrence, twins: Sequence[Occurrence]) -> Verdict:

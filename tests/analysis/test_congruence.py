@@ -211,6 +211,52 @@ pair(
            "ROOT b = f32[8,8] dynamic-update-slice(v, k, i, i)"),
     ("{8,8}\n", "{8,8}\n  l = f32[8,8] negate(k)\n"), ("(v, k,", "(v, l,"),
 )  # fmt: skip
+pair(
+    "a convolution that is a dot",
+    module(
+        "c = f32[8,8] convolution(x, w), dim_labels=bf_io->fb",
+        "ROOT b = f32[8,8] transpose(c), dimensions={1,0}",
+    ),
+    ("bf_io->fb", "bf_oi->fb"),
+)
+pair(
+    "operations on elements, of other dimensions and in another order",
+    module(
+        "one = f32[] constant(1)",
+        "ones = f32[8,8] broadcast(one), dimensions={}",
+        "s = f32[8,8] subtract(ones, x)",
+        "t = f32[8,8]{1,0} tanh(s)",
+        "a2 = f32[8,8] multiply(t, x)",
+        "y = f32[64] reshape(x)",
+        "many = f32[64] broadcast(one), dimensions={}",
+        "s2 = f32[64] subtract(many, y)",
+        "k = f32[8,8] reshape(s2)",
+        "z = f32[8,8]{0,1} bitcast(k)",
+        "t2 = f32[8,8] tanh(z)",
+        "z2 = f32[8,8] transpose(x), dimensions={1,0}",
+        "m = f32[8,8] multiply(t2, z2)",
+        "ROOT b2 = f32[8,8] transpose(m), dimensions={1,0}",
+    )
+    .replace("a = ", "a0 = ")
+    .replace("a2 = ", "a = ")
+    .replace("b2 = ", "b = "),
+    ("multiply(t2, z2)", "multiply(t2, x)"),
+)
+pair(
+    "padding, but for dimensions of size 1",
+    module(
+        "zero = f32[] constant(0)",
+        "e = f32[8,12] pad(x, zero), padding=0_0x1_3",
+        "y = f32[8,1,8] reshape(x)",
+        "g = f32[8,1,12] pad(y, zero), padding=0_0x0_0x1_3",
+        "ROOT n = f32[8,12] negate(e)",
+    )
+    .replace("a = ", "a0 = ")
+    .replace("e = f32[8,12]", "a = f32[8,12]")
+    .replace("negate(e)", "negate(a)")
+    .replace("g = ", "b = "),
+    ("padding=0_0x0_0x1_3", "padding=0_0x0_0x3_1"),
+)
 JOINED = (
     "k = s8[256] bitcast(a)",
     "p = s8[128] slice(k), slice={[0:128]}",
@@ -550,6 +596,48 @@ def test_part_of_a_slice_is_that_part_of_what_was_written() -> None:
     assert not same(text, "h", "part4")
     shifted = text.replace("dynamic-slice(stack, k, zero)", "dynamic-slice(stack, k, one)")
     assert not same(shifted, "first", "part4")
+
+
+def test_a_stack_whose_slices_lie_in_another_order() -> None:
+    """Back ends write and read a stack in the layout that suits them."""
+    text = scan()
+    # The weights, stacked by the forward in turned slices, and read back as they were.
+    text = text.replace("f32[4,8], f32[4,8,8])", "f32[4,8], f32[4,8,8], f32[4,8,8])")
+    text = text.replace(
+        "part = f32[1,8] reshape(h)",
+        "part = f32[1,8] reshape(h)\n"
+        "  keep = f32[4,8,8]{2,1,0} get-tuple-element(p), index=4\n"
+        "  turned = f32[4,8,8]{1,2,0} bitcast(keep)\n"
+        "  piece = f32[1,8,8]{1,2,0} bitcast(w2)\n"
+        "  put = f32[4,8,8]{1,2,0} dynamic-update-slice(turned, piece, i, zero, zero)\n"
+        "  kept2 = f32[4,8,8]{2,1,0} bitcast(put)",
+    )
+    text = text.replace(
+        "out = f32[8] tanh(d)", "w2 = f32[8,8]{1,0} negate(w)\n  out = f32[8] tanh(d)"
+    )
+    text = text.replace("tuple(next, out, new, ws)", "tuple(next, out, new, ws, kept2)")
+    text = text.replace("tuple(next, m, stack, ws)", "tuple(next, m, stack, ws, saved)")
+    text = text.replace("tuple(z, x0, buffer, ws)", "tuple(z, x0, buffer, ws, empty)")
+    text = text.replace("tuple(z, y, s, ws)", "tuple(z, y, s, ws, s2)")
+    text = text.replace(
+        "  t = (s32[]", "  empty = f32[4,8,8] broadcast(nil), dimensions={}\n  t = (s32[]", 1
+    )
+    text = text.replace(
+        "  u = (s32[]", "  s2 = f32[4,8,8] get-tuple-element(forward), index=4\n  u = (s32[]", 1
+    )
+    text = text.replace(
+        "  m = f32[8] multiply",
+        "  saved = f32[4,8,8]{2,1,0} get-tuple-element(p), index=4\n"
+        "  seen = f32[4,8,8]{1,2,0} bitcast(saved)\n"
+        "  line = f32[1,8,8]{1,2,0} dynamic-slice(seen, k, zero, zero), dynamic_slice_sizes={1,8,8}\n"
+        "  w3 = f32[8,8]{0,1} reshape(line)\n"
+        "  w4 = f32[8,8] transpose(w3), dimensions={1,0}\n"
+        "  m = f32[8] multiply",
+    )
+    assert same(text, "piece", "w3")
+    assert not same(text, "w2", "w3")
+    assert same(text, "w2", "w4")
+    assert not same(text.replace("dynamic-slice(seen, k,", "dynamic-slice(seen, one,"), "w2", "w4")
 
 
 def test_what_differs_between_the_first_iterations_and_the_last() -> None:

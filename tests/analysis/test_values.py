@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_lens.analysis.values import Numbers, Origins, Series, contraction_of, progression
+from hlo_lens.analysis.values import Elementwise, Numbers, Origins, Series, progression
 
 S32 = (-(2**31), 2**31 - 1)
 U32 = (0, 2**32 - 1)
@@ -158,7 +158,6 @@ def test_an_operation_on_other_operands() -> None:
         node = numbers[number]
         operands = (y, y) if node.kind == "add" else (y,)
         assert numbers.again(node, operands) == expected
-    assert contraction_of(numbers[added]) is None
 
 
 def test_what_a_number_is_computed_from() -> None:
@@ -175,3 +174,47 @@ def test_what_a_number_is_computed_from() -> None:
     later = numbers.make("add", None, (turned, other))
     assert origins.is_computed_from(later, product)
     assert origins.arguments(numbers.integer(3)) == 0
+
+
+def test_a_product_whichever_operand_comes_first() -> None:
+    numbers = Numbers()
+    x, y = numbers.make("argument", 0), numbers.make("argument", 1)
+    one = numbers.matrices((1, 3, 4, 5), "", x, y)
+    other = numbers.matrices((1, 4, 3, 5), "", y, x)
+    assert other == numbers.viewed(one, ((4, 1), (3, 4)))
+    assert numbers.unviewed(other) == one
+    assert numbers.matrices((1, 3, 4, 6), "", x, y) != one
+    again = numbers.again(numbers[one], (y, x))
+    assert again == numbers.matrices((1, 3, 4, 5), "", y, x)
+
+
+def test_operations_on_elements_do_not_mind_their_order() -> None:
+    numbers = Numbers()
+    x, y = numbers.make("argument", 0), numbers.make("argument", 1)
+    scalar = numbers.make("argument", 2)
+    turn = ((3, 1), (2, 3))
+    plain = Elementwise("")
+    added = numbers.elementwise("add", plain, (x, y))
+    turned = numbers.elementwise("add", plain, (numbers.viewed(x, turn), numbers.viewed(y, turn)))
+    assert turned == numbers.viewed(added, turn)
+    # An array of one number is the same in every order.
+    filled = numbers.filled(6, scalar)
+    assert numbers.viewed(filled, turn) == filled
+    for order in (lambda a, b: (a, b), lambda a, b: (b, a)):
+        one = numbers.elementwise("multiply", plain, order(x, filled))
+        other = numbers.elementwise("multiply", plain, order(numbers.viewed(x, turn), filled))
+        assert other == numbers.viewed(one, turn)
+    # Only one of two in another order: that is another value.
+    mixed = numbers.elementwise("add", plain, (numbers.viewed(x, turn), y))
+    assert numbers.unviewed(mixed) != added
+    assert numbers.again(numbers[added], (y, x)) == numbers.elementwise("add", plain, (y, x))
+
+
+def test_what_a_value_is_a_view_of() -> None:
+    numbers = Numbers()
+    x, y = numbers.make("argument", 0), numbers.make("argument", 1)
+    turned = numbers.viewed(x, ((3, 1), (2, 3)))
+    below = numbers.under(y, turned)
+    assert numbers.viewed(below, ((3, 1), (2, 3))) == y
+    assert numbers.under(y, x) == y
+    assert numbers.viewed(turned, ()) == turned

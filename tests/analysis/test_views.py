@@ -8,8 +8,16 @@ import random
 
 import pytest
 
-from hlo_lens.analysis.contractions import contraction
-from hlo_lens.analysis.views import View, bitcast, composed, in_memory, inverse, transposed
+from hlo_lens.analysis.views import (
+    View,
+    bitcast,
+    composed,
+    exchanged,
+    in_memory,
+    inverse,
+    transposed,
+    within,
+)
 
 
 def taken(view: View) -> list[int]:
@@ -119,31 +127,17 @@ def test_views_that_do_not_go_together() -> None:
         composed(turned, ((48, 1),))
 
 
-def test_a_dot_the_other_way_round() -> None:
-    attributes = (
-        ", lhs_batch_dims={0}, lhs_contracting_dims={2}"
-        ", rhs_batch_dims={1}, rhs_contracting_dims={0}"
-    )
-    found = contraction(attributes, ("[3,4,5]", "[5,3,7]"))
-    assert found is not None
-    # [3,7,4] with its last two dimensions exchanged.
-    assert found.view == transposed("f32[3,7,4]", [0, 2, 1])
-    assert found.exchanged() == (
-        ", lhs_batch_dims={1}, lhs_contracting_dims={0}"
-        ", rhs_batch_dims={0}, rhs_contracting_dims={2}",
-        ("[5,3,7]", "[3,4,5]"),
-    )
+def test_matrices_exchanged() -> None:
+    assert exchanged(3, 7, 4) == transposed("f32[3,4,7]", [0, 2, 1])
+    assert composed(exchanged(3, 7, 4), exchanged(3, 4, 7)) == ((84, 1),)
 
 
-@pytest.mark.parametrize(
-    ("attributes", "operands"),
-    [
-        (", lhs_contracting_dims={9}", ("[3,4]", "[4,7]")),
-        (", lhs_contracting_dims={1}, operand_precision={high,default}", ("[3,4]", "[4,7]")),
-        (", lhs_contracting_dims={1}", ("[3,4]",)),
-        (", lhs_contracting_dims={1}", ("[3,?]", "[4,7]")),
-        (", lhs_contracting_dims={1}", ("([3],[4])", "[4,7]")),
-    ],
-)
-def test_dots_that_are_not_turned(attributes: str, operands: tuple[str, ...]) -> None:
-    assert contraction(attributes, operands) is None
+def test_the_order_in_each_of_the_parts() -> None:
+    turned = transposed("f32[5,4,6]", [0, 2, 1])
+    assert within(turned, 5) == transposed("f32[4,6]", [1, 0])
+    assert within(((120, 1),), 5) == ((24, 1),)
+    # Parts that are taken apart, or in another order.
+    assert within(transposed("f32[5,4,6]", [1, 0, 2]), 5) is None
+    assert within(transposed("f32[5,4,6]", [2, 1, 0]), 5) is None
+    assert within(turned, 7) is None
+    assert within((), 5) is None
