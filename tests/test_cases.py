@@ -89,6 +89,20 @@ TWICE = (
     f"select {WASTE_MEMBER.format('partner')}, name, {WASTE_MEMBER.format('barrier')}"
     " from collective_waste w where kind = 'duplicate'"
 )
+# Facts by phase of which the phase remat is that of what is replayed, and where the table counts it.
+REPLAYED = {
+    "dot_by_phase": "select sum(matmuls) from remat",
+    "opcodes_by_phase dot": "select sum(matmuls) from remat",
+    "kernels_by_phase": "select sum(kernels) from remat",
+}
+# Which parameters labelled instructions are computed from, but for what comes through a barrier.
+AROUND_THE_BARRIER = """
+    with recursive above(instr) as (
+        select instr from remat_ops union
+        select e.producer from edges e join above a on e.user = a.instr
+        join instructions i on i.instr = e.producer where i.name != '{}'
+    ) select group_concat(name) from above join instructions using (instr)
+    where opcode in ('parameter', 'opt-barrier')"""
 PAIR_COLUMNS = {"instructions_between", "compute_between", "is_sync", "wraps", "bytes",
                 "from_memory_space", "to_memory_space"}  # fmt: skip
 
@@ -157,6 +171,24 @@ def questions(facts: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
                     ), answer
 
 
+def replay_questions(facts: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
+    """The same for what is replayed, and what a policy keeps instead."""
+    by_phase = dict(facts)
+    for opcode, phases in facts.get("opcodes_by_phase", {}).items():
+        by_phase[f"opcodes_by_phase {opcode}"] = phases
+    for fact, sql in REPLAYED.items():
+        if "remat" in by_phase.get(fact, {}):
+            yield f"{fact}, replayed", sql, by_phase[fact]["remat"]
+    if "barrier_dataflow" in facts:
+        barrier = facts["barrier_dataflow"].rpartition(" ")[2]
+        yield "barrier_dataflow", AROUND_THE_BARRIER.format(barrier), None
+        region = "select i.name from remat r join instructions i on i.instr = r.barrier"
+        yield "barrier of the region", region, barrier
+    if "stacked_residuals_of_fwd_loop" in facts:
+        kept = "select count(*) from residuals where kind = 'stacked'"
+        yield "residuals", kept, facts["stacked_residuals_of_fwd_loop"]
+
+
 def pair_questions(pairs: list[dict[str, Any]]) -> Iterator[tuple[str, str, object]]:
     for pair in pairs:
         for column in sorted(PAIR_COLUMNS & set(pair)):
@@ -170,7 +202,8 @@ def cases() -> Iterator[Any]:
         (stated,) = texts(f"cases/{path.name[:2]}-*.yaml")
         facts = yaml.safe_load(stated.read_text(encoding="utf-8"))["expect"]
         letter = path.name[2]
-        for what, sql, answer in questions(facts if letter == "-" else facts[letter]):
+        of_file = facts if letter == "-" else facts[letter]
+        for what, sql, answer in (*questions(of_file), *replay_questions(of_file)):
             yield pytest.param(path, sql, answer, id=f"{path.name[:3]} {what}")
 
 
