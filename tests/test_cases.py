@@ -89,7 +89,7 @@ TWICE = (
     f"select {WASTE_MEMBER.format('partner')}, name, {WASTE_MEMBER.format('barrier')}"
     " from collective_waste w where kind = 'duplicate'"
 )
-# Facts by phase of which the phase remat is that of what is replayed, and where the table counts it.
+# Facts by phase whose phase remat is what is replayed, and where a table counts that.
 REPLAYED = {
     "dot_by_phase": "select sum(matmuls) from remat",
     "opcodes_by_phase dot": "select sum(matmuls) from remat",
