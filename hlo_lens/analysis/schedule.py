@@ -25,8 +25,9 @@ IDLE_TARGETS: Final = frozenset(
     (
         "AllocateBuffer", "AssumeGatherIndicesInBound", "AsyncCollectiveDone",
         "AsyncCollectiveStart", "ConcatBitcast", "GatherScatterIndicesBitpacked", "MoveToDevice",
-        "MoveToHost", "SPMDFullToShardShape", "SPMDShardToFullShape", "Sharding",
-        "annotate_device_placement", "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape",
+        "MoveToHost", "PrepareAsyncCallDone", "PrepareAsyncCallStart", "SPMDFullToShardShape",
+        "SPMDShardToFullShape", "Sharding", "annotate_device_placement",
+        "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape",
         "xla.sdy.LocalToGlobalShape",
     )
 )  # fmt: skip

@@ -159,15 +159,18 @@ class Occurrences:
                 self.results[instr] = values[instr.index]
         for index in compute:
             number = values[index]
-            if computation.opcodes[index] != "transpose":
+            opcode = computation.opcodes[index]
+            if opcode != "transpose":
                 number = self.numbers.unviewed(number)
-            if not self._makes(number, computation.opcodes[index]):
+            if not self._makes(number, opcode):
                 continue
             instr = Instruction(computation, index)
             operation = self.operations.get(instr.id)
             phase, named = phases[index]
             if place == "fwd" or (place is None and phase not in ("bwd", "remat")):
                 self.forward.setdefault(number, instr)
+                for result in self.results_of(number):
+                    self.forward.setdefault(result, instr)
                 if named and phase == "fwd":
                     for operand in self.numbers[number].operands:
                         self.taken.setdefault(operand, number)
@@ -207,11 +210,18 @@ class Occurrences:
                     return "fwd" if phase == "fwd" else "bwd"
         return None
 
+    def results_of(self, number: int) -> tuple[int, ...]:
+        """The numbers of the arrays that one collective gives."""
+        node = self.numbers[number]
+        return node.operands if node.kind == "tuple" else (number,)
+
     def _makes(self, number: int, opcode: str) -> bool:
         """Whether an opcode computes a value, and does not hand on that of an operand."""
         if opcode == "transpose":
             return self.numbers[number].kind == "view"
         kind = self.numbers[number].kind
+        if kind == "tuple" and opcode in COLLECTIVE_OPCODES:
+            return True  # of several arrays, each has the number of its own result
         if (opcode in PRODUCTS and kind == "dot") or (opcode, kind) == ("broadcast", "filled"):
             return True
         return kind in (opcode, opcode.removesuffix("-start")) or (

@@ -109,15 +109,17 @@ class _Judge:
         return Verdict("fusion-duplicated", "value", evidence, (first.instr,))
 
     def _by_value(self, one: Occurrence) -> Verdict | None:
-        twin = self.found.forward.get(one.number)
-        if twin is None:
+        found = [self.found.forward.get(each) for each in self.found.results_of(one.number)]
+        twins = tuple(dict.fromkeys(twin for twin in found if twin is not None))
+        if not twins or None in found:
             return None
+        twin = twins[0]
         if one.operation is None and one.fused and self._same_operands(one, twin):
             evidence = f"a copy of {twin.name}, of the same operands, in another fusion"
             return Verdict("fusion-duplicated", "value", evidence, (twin,))
         where = f" through {one.barrier.name}" if one.barrier is not None else ""
         evidence = f"{twin.name} of the forward computes the same value{where}"
-        return Verdict("replayed", "value", evidence, (twin,))
+        return Verdict("replayed", "value", evidence, twins)
 
     def _same_operands(self, one: Occurrence, twin: Instruction) -> bool:
         """Whether both take the very same results: then nothing but the fusion separates them."""

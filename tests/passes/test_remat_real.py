@@ -132,11 +132,7 @@ def test_verdicts_of_the_scanned_policies(
                case opcode when 'convolution' then 'dot' else opcode end from remat_ops
                where verdict in ('replayed', 'fusion-duplicated')
                and opcode in ('dot', 'convolution', 'tanh')"""
-    expected = {(stage, op) for stage in (0, 1) for op in replayed}
-    found = set(asked(folder, names))
-    assert {one for one in found if one[1] == "dot"} == {one for one in expected if one[1] == "dot"}
-    if target != "tpu-v6e-1":
-        assert found == expected
+    assert set(asked(folder, names)) == {(stage, op) for stage in (0, 1) for op in replayed}
     factor = 1.0 if "dot" in replayed else 0.0
     assert set(asked(folder, "select recompute_factor from remat")) == {(factor,)}
 
@@ -218,9 +214,10 @@ def test_the_down_projection_and_the_head_are_not_replayed(name: str) -> None:
 
 @needs_shared
 def test_32_unrolled_layers() -> None:
-    """Six products, the attention kernel and seven gathers a layer; the down projection is none."""
+    """A layer: six products, the attention kernel, seven gathers, and two norm scales that are
+    gathered by one all-reduce. The down projection is not replayed."""
     row = ask_file(
         dump("llama2-7b.unroll32.full.opt.hlo"),
         "select verdict, matmuls, kernels, collectives from remat",
     )
-    assert row == [("recomputed", 6 * 32, 32, 7 * 32)]
+    assert row == [("recomputed", 6 * 32, 32, 8 * 32)]
