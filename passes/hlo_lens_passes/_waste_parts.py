@@ -92,8 +92,8 @@ class Reason:
 class Communication:
     """The arrays that the collectives of a module move, in their order.
 
-    Left out is what sends nothing, sends and recvs, and the permutes of windowed loops, which are
-    where the einsum needs them.
+    Left out is what sends nothing or what nobody takes, sends and recvs, and the permutes of
+    windowed loops, which are where the einsum needs them.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Communication:
             for logical, row in zip(collectives, rows, strict=True)
             if logical.windowed is None and logical.kind not in ("recv", "send")
             for part in self._parts(logical, row)
-            if part.wire != 0
+            if part.wire != 0 and all(map(_is_taken, part.results))
         ]
 
     def _parts(self, logical: Logical, row: Mapping[str, object]) -> Iterator[Part]:
@@ -142,6 +142,12 @@ class Communication:
             for part in self.parts
             for operation in part.logical.operations
         }
+
+
+def _is_taken(place: Place) -> bool:
+    """Whether something uses a value, or an element of the same tuple."""
+    instr, _ = place
+    return instr.is_root or bool(instr.computation.user_indices(instr.index))
 
 
 def trips_of(loops: Sequence[Loop]) -> int | None:

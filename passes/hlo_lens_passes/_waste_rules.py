@@ -8,16 +8,6 @@ from typing import Final
 from hlo_lens.facts import Rule
 
 RULES: Final[Mapping[str, Rule]] = {
-    "hoistable": Rule(
-        "collective-hoistable",
-        "warning",
-        "A collective in a loop gets the same operand in every iteration.",
-        "Nothing that it is computed from changes in the loop, so each iteration sends the same"
-        " bytes. XLA moves what is invariant out of a loop only where that makes nothing larger,"
-        " and so leaves gathers in it. In front of the loop its result is kept while the loop runs:"
-        " with weights that is a trade of memory for communication, mostly a good one where the"
-        " loop is over microbatches. What is in a branch is not looked at.",
-    ),
     "accumulate_only": Rule(
         "collective-accumulated",
         "warning",
@@ -28,6 +18,26 @@ RULES: Final[Mapping[str, Rule]] = {
         " what is between the reduction and the add; `blocked_by` names what is there. Behind the"
         " loop a reduce-scatter needs the whole sum in memory, which may be the reason for having"
         " it inside: then this is a note.",
+    ),
+    "hoistable": Rule(
+        "collective-hoistable",
+        "warning",
+        "A collective in a loop gets the same operand in every iteration.",
+        "Nothing that it is computed from changes in the loop, so each iteration sends the same"
+        " bytes. XLA moves what is invariant out of a loop only where that makes nothing larger,"
+        " and so leaves gathers in it. In front of the loop its result is kept while the loop runs:"
+        " with weights that is a trade of memory for communication, mostly a good one where the"
+        " loop is over microbatches. What is in a branch is not looked at.",
+    ),
+    "duplicate": Rule(
+        "collective-duplicated",
+        "warning",
+        "Two collectives of the same attributes have the same operand.",
+        "In one iteration, or outside of loops, an earlier collective gives the same value in the"
+        " same dtype; its result could be used again. Barriers keep the two apart, or a copy that"
+        " the compiler sees no sense in merging. Where the forward has one and the backward has it"
+        " again, a checkpoint wants it so: that is a row of the table and no finding. In different"
+        " loops it is none: see regather_of in collectives.",
     ),
     "only_sliced": Rule(
         "all-reduce-only-sliced",
@@ -73,16 +83,6 @@ RULES: Final[Mapping[str, Rule]] = {
         " loop, sends as many bytes, but starts once. No row for a reduce-scatter, whose operands"
         " would have to be kept whole, and for what overlaps with compute.",
     ),
-    "duplicate": Rule(
-        "collective-duplicated",
-        "warning",
-        "Two collectives of the same attributes have the same operand.",
-        "In one iteration, or outside of loops, an earlier collective gives the same value in the"
-        " same dtype; its result could be used again. Barriers keep the two apart, or a copy that"
-        " the compiler sees no sense in merging. Where the forward has one and the backward has it"
-        " again, a checkpoint wants it so: that is a row of the table and no finding. In different"
-        " loops it is none: see regather_of in collectives.",
-    ),
     "left_out": Rule(
         "collective-left-out",
         "note",
@@ -101,19 +101,19 @@ RULES: Final[Mapping[str, Rule]] = {
         " A heuristic: the text does not say why.",
     ),
 }
-"""Kind -> its rule, in the order of the table."""
+"""Kind -> its rule; what saves bytes comes first."""
 
 HELP: Final[Mapping[str, str]] = {
-    "hoistable": "gather or reduce it in front of the loop, and hand it in",
     "accumulate_only": "add up in the loop what is not reduced, and reduce the sum behind it; take"
     " away what blocks that",
+    "hoistable": "gather or reduce it in front of the loop, and hand it in",
+    "duplicate": "use the first result twice, or constrain it where it is made",
     "only_sliced": "give the result the sharding of its slices where it is computed",
     "gathered_then_sliced": "let producer and consumer agree on a sharding, or change it in steps"
     " that an all-to-all can do",
     "chained": "look at the shardings on both sides of the first one",
     "wide_wire": "convert to the narrow dtype in front of the collective, and back behind it",
     "only_stacked": "return from the loop what is not reduced or gathered yet",
-    "duplicate": "use the first result twice, or constrain it where it is made",
     "left_out": "give the parameter the sharding of the others",
     "dtype_fallback": "send it in a dtype that the SparseCore takes",
 }

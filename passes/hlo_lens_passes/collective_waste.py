@@ -50,14 +50,15 @@ TABLE = Table(
             "kind",
             "enum",
             "identity",
-            "hoistable: its operand is the same in each iteration; accumulate_only: the result is"
-            " only added to what a loop carries; only_sliced: of what an all-reduce gives, or a"
+            "accumulate_only: the result is only added to what a loop carries; hoistable: its"
+            " operand is the same in each iteration; duplicate: an earlier one of the same"
+            " attributes has the same operand; only_sliced: of what an all-reduce gives, or a"
             " kernel behind a gather, each device uses its own part; gathered_then_sliced: so of an"
             " all-gather; chained: it takes what another over the same groups gives; wide_wire: a"
             " convert in front or behind shows that a narrower dtype would do; only_stacked: the"
-            " result is only written into what a loop stacks; duplicate: an earlier one of the same"
-            " attributes has the same operand; left_out: one like it is combined with others or has"
-            " left the loop; dtype_fallback: its dtype keeps it off the SparseCore",
+            " result is only written into what a loop stacks; left_out: one like it is combined"
+            " with others or has left the loop; dtype_fallback: its dtype keeps it off the"
+            " SparseCore",
             values=tuple(RULES),
         ),
         Column("collective", "int", "volatile", "id of the row in collectives"),
@@ -106,7 +107,7 @@ TABLE = Table(
     summary=Summary(
         "avoidable communication",
         order=21,
-        about="what one device would not send; `blocked by`: what is in the way",
+        about="what one device would not send, were each mended by itself",
         by=(
             Cell("kind"),
             Cell("loop"),
@@ -124,7 +125,7 @@ TABLE = Table(
 
 @dataclass(frozen=True, slots=True)
 class CollectiveWastePass:
-    """Rows by kind, inside of a kind by collective.
+    """Rows by what they save, then by kind and collective.
 
     Members: `collective`, and by kind what shows it: `operand`, `loop`; `add`, `subtract`,
     `scatter`, `write` (into a stack) and, by its opcode, what is in front of these; `slice`,
@@ -160,7 +161,13 @@ def _reasons(program: Program, position: int, rows: Sequence[Mapping[str, object
     logical = logical_collectives(module, analysis.graph)
     communication = Communication(analysis, logical, rows)
     found = [reason for find in _FINDERS for reason in find(communication)]
-    return sorted(found, key=lambda reason: (_ORDER[reason.kind], reason.part.logical.instr.id))
+    return sorted(found, key=_rank)
+
+
+def _rank(reason: Reason) -> tuple[int, int, int, int]:
+    """What saves most comes first."""
+    part = reason.part
+    return -(reason.saved or 0), _ORDER[reason.kind], part.logical.instr.id, part.moved.number
 
 
 def _row(program: Program, position: int, reason: Reason) -> dict[str, object]:

@@ -1055,6 +1055,12 @@ def test_of_a_text_that_passes_may_still_mend_it_is_a_note() -> None:
     assert level(sliced(PART), "all-reduce-only-sliced") == "warning"
 
 
+def test_what_nobody_takes_is_dead_and_no_duplicate() -> None:
+    dead = twice(TWICE).replace("add(d, e)", "add(d, d)")
+    dead = "".join(line for line in dead.splitlines(True) if not line.startswith("  e = "))
+    assert kinds(dead) == []
+
+
 def test_what_sends_nothing_wastes_nothing() -> None:
     alone = twice(TWICE).replace("{{0,1,2,3}}", "{{0},{1},{2},{3}}").replace("[16,8]", "[4,8]")
     assert kinds(alone.replace("[16,16]", "[4,16]")) == []
