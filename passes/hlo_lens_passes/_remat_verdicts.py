@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ _DERIVATIVE: Final = frozenset(
         "rsqrt", "select", "sign", "sine", "sqrt", "subtract", "broadcast", "transpose", "slice",
     )
 )  # fmt: skip
+
+_GROUPS: Final = re.compile(r"replica_groups=(\S*?)(?:, |\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +312,22 @@ class _Rest:
         if again is None:
             return None
         first = self.found.analysis.module.instruction(again)
-        if self.found.analysis.phase(first).phase != "fwd":
+        if self.found.analysis.phase(first).phase != "fwd" or self._among_others(one, first):
             return None
         evidence = f"{first.name} of the forward gathers the same array"
         return Verdict("replayed", "value", evidence, (first,))
+
+    def _among_others(self, one: Occurrence, first: Instruction) -> bool:
+        """Whether two plain gathers are of other groups, and so of other arrays in the end."""
+        groups = [
+            _GROUPS.findall(str(self.numbers[number].detail))
+            for number in (
+                one.number,
+                *(o.number for o in self.found.of_forward if o.instr == first),
+            )
+            if self.numbers[number].kind == "all-gather"
+        ]
+        return len(groups) == 2 and groups[0] != groups[1]
 
     def _without_twin(self, one: Occurrence) -> Verdict:
         if not self.found.congruence.complete:
