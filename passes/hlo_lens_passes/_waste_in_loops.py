@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.dataflow import MOVES, trace
@@ -83,26 +83,17 @@ def _is_added_up(found: Communication, part: Part) -> bool:
 def collected(found: Communication) -> Iterator[Reason]:
     """Those that a loop only adds up, or only stacks."""
     ends = {id(part): end for part in found.parts if (end := _destination(found, part)) is not None}
-    alike: dict[object, list[Part]] = {}
-    for part in found.parts:
-        alike.setdefault(_likeness(part), []).append(part)
+    joined = _joined(found, ends)
     for part in found.parts:
         end = ends.get(id(part))
         if end is None or trips_of(end.loops) == 1:
             continue
+        yield from _left_out(found, part, end, joined)
         if end.kind == "sum":
             yield from _added_up(part, end)
-        elif any(found.places.is_own(step) for step in end.steps):
-            # Behind the loop, all of what is now cut would have to be kept.
-            yield from _left_out(found, part, ends, alike[_likeness(part)])
-        elif part.kind != "reduce-scatter" and _is_exposed(part):
+        # Behind the loop, all of what is cut in it would have to be kept.
+        elif part.kind != "reduce-scatter" and not _is_cut(found, end) and _is_exposed(part):
             yield _stacked(part, end)
-
-
-def _likeness(part: Part) -> object:
-    """Equal for arrays that are reduced in the same way."""
-    dtype = None if part.shape is None else part.shape.dtype
-    return part.kind, part.logical.groups, dtype, adds(part.logical.operation)
 
 
 def _destination(found: Communication, part: Part) -> Destination | None:
@@ -155,52 +146,80 @@ def _is_exposed(part: Part) -> bool:
     return overlapped is not None and not overlapped
 
 
+_Joined = dict[object, list[tuple[Part, str]]]
+"""Reductions that are not by themselves, and what became of them, by what is alike in them."""
+
+
 def _left_out(
-    found: Communication, part: Part, ends: dict[int, Destination], alike: Sequence[Part]
+    found: Communication, part: Part, end: Destination, joined: _Joined
 ) -> Iterator[Reason]:
-    """A reduction that is cut at the device's own place, where one of an array of the same shape
-    is not, and is combined with others or has left the loop."""
-    if part.shape is None or part.kind != "all-reduce":
+    """A reduction by itself, where one of an array of the same shape is combined with others or has
+    left the loop, and what tells the two apart is known."""
+    shape = part.shape
+    if shape is None or part.kind != "all-reduce" or len(part.logical.shapes or ()) > 1:
         return
-    end = ends[id(part)]
-    for other in alike:
-        if other.logical is part.logical or other.shape is None:
+    cut = _is_cut(found, end)
+    for other, what in joined.get(_likeness(part, end.loops[0], end.kind, shape.dimensions), ()):
+        if other.shape is None or (other.shape.dtype == shape.dtype) is not cut:
             continue
-        dimensions, its_end = other.shape.dimensions, ends.get(id(other))
-        count = len(other.logical.shapes or ())
-        if other.loop is part.loop and its_end is not None and count > 1:
-            joined = not any(map(found.places.is_own, its_end.steps))
-            what = f"is combined with {count - 1} more"
+        why = f"it is of {shape.dtype}, they of {other.shape.dtype}"
+        if cut:
+            why = "its result is cut at the device's own place"
+        yield Reason(
+            "left_out",
+            part,
+            part.logical.instr,
+            f"{other.name}, of arrays of this shape, {what}; {part.name} stays by itself: {why}"
+            " (a heuristic: arrays of one shape are taken for parameters of one kind)",
+            could_leave=end.loops[-1],
+            carry_index=end.index,
+            blocked_by="sharding" if cut else "dtype",
+            partner=other.logical.instr,
+            sure=False,
+            roles=(("partner", other.logical.instr), *_roles(end)),
+        )
+        return
+
+
+def _joined(found: Communication, ends: dict[int, Destination]) -> _Joined:
+    loops = {loop.instr: loop for loop in found.analysis.loops}
+    joined: _Joined = {}
+    for part in found.parts:
+        if part.shape is None or part.kind != "all-reduce":
+            continue
+        end, count = ends.get(id(part)), len(part.logical.shapes or ())
+        dimensions, kind = part.shape.dimensions, "stack"
+        if end is not None:
+            loop = None if count < 2 or _is_cut(found, end) else end.loops[0]
+            kind, what = end.kind, f"is combined with {count - 1} more"
         else:
-            dimensions = dimensions[1:]
-            joined = _is_stack_of(found, other, end.loops[0])
-            what = f"has left {end.loops[0].instr.name}"
-        if joined and dimensions == part.shape.dimensions:
-            yield Reason(
-                "left_out",
-                part,
-                part.logical.instr,
-                f"{other.name}, of arrays of this shape, {what}; {part.name} stays by itself: its"
-                " result is cut at the device's own place (a heuristic: arrays of one shape are"
-                " taken for parameters of one kind)",
-                could_leave=end.loops[-1],
-                carry_index=end.index,
-                blocked_by="sharding",
-                partner=other.logical.instr,
-                sure=False,
-                roles=(("partner", other.logical.instr), *_roles(end)),
-            )
-            return
+            loop = _stacked_by(found, part, loops)
+            dimensions, what = dimensions[1:], "has left the loop"
+        if loop is not None:
+            key = _likeness(part, loop, kind, dimensions)
+            joined.setdefault(key, []).append((part, what))
+    return joined
 
 
-def _is_stack_of(found: Communication, part: Part, loop: Loop) -> bool:
-    """Whether a collective takes what a loop has stacked."""
+def _likeness(part: Part, loop: Loop, kind: str, dimensions: tuple[int | None, ...]) -> object:
+    groups = part.logical.groups
+    return loop.instr, kind, dimensions, groups, adds(part.logical.operation)
+
+
+def _is_cut(found: Communication, end: Destination) -> bool:
+    return any(map(found.places.is_own, end.steps))
+
+
+def _stacked_by(found: Communication, part: Part, loops: Mapping[Instruction, Loop]) -> Loop | None:
+    """The loop that has stacked what a collective takes."""
     if part.moved.source is None:
-        return False
+        return None
     moves = MOVES | {"transpose"}
     end = trace(found.graph, part.moved.source, moves=moves, into_loops=False)
-    stacks = found.motion.stacks(loop).values()
-    return end.instr == loop.instr and len(end.path) == 1 and end.path[0] in stacks
+    loop = loops.get(end.instr)
+    if loop is None or len(end.path) != 1:
+        return None
+    return loop if end.path[0] in found.motion.stacks(loop).values() else None
 
 
 def adds(operation: Instruction) -> bool:

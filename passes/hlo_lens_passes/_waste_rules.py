@@ -87,10 +87,11 @@ RULES: Final[Mapping[str, Rule]] = {
         "collective-left-out",
         "note",
         "A reduction is not combined with others that are alike.",
-        "Another one of the same groups, dtype and shape is combined with others or has left the"
-        " loop; this one is cut at the device's own place, since its parameter is sharded in"
-        " another way, and stays by itself. Replicated like the others, it would join them. A"
-        " heuristic: arrays of one shape are taken for parameters of one kind.",
+        "Another one of the same groups and shape is combined with others or has left the loop."
+        " This one is cut at the device's own place, since its parameter is sharded in another way,"
+        " or is of another dtype, and stays by itself: replicated like the others, or reduced in"
+        " their dtype, it would join them. A heuristic: arrays of one shape are taken for"
+        " parameters of one kind.",
     ),
     "dtype_fallback": Rule(
         "offload-dtype-fallback",
@@ -114,7 +115,7 @@ HELP: Final[Mapping[str, str]] = {
     "chained": "look at the shardings on both sides of the first one",
     "wide_wire": "convert to the narrow dtype in front of the collective, and back behind it",
     "only_stacked": "return from the loop what is not reduced or gathered yet",
-    "left_out": "give the parameter the sharding of the others",
+    "left_out": "give the parameter the sharding of the others, or reduce it in their dtype",
     "dtype_fallback": "send it in a dtype that the SparseCore takes",
 }
 """Kind -> what to do."""

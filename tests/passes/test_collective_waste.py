@@ -9,7 +9,7 @@ import pytest
 from tests.fixtures import committed
 from tests.mutate import check_table
 from tests.passes.asking import ask, ask_file, findings
-from tests.shared import needs_shared, texts
+from tests.shared import needs_shared, texts, unpacked
 from tests.test_readme import BLOCK, ROOT, at_root, output_of
 
 WASTE = (
@@ -965,6 +965,37 @@ def test_without_one_that_is_combined_none_is_left_out() -> None:
     assert kinds(scales(SHARDED, other)) == ["only_sliced"]
 
 
+def test_one_of_another_dtype_cannot_be_combined() -> None:
+    """Three sums of gradients: two of float32 in one reduction, one of bfloat16 by itself."""
+
+    def sums(single: str) -> str:
+        body, call = looped(
+            "\n".join((
+                element("sa", "f32[16]", 1), element("sb", "f32[16]", 2),
+                element("sc", "f32[16]", 3), element("xs", "f32[8,16]", 4),
+                "  cut = f32[1,16] dynamic-slice(xs, i, zero), dynamic_slice_sizes={1,16}",
+                "  g = f32[16] reshape(cut)", "  k = f32[16] negate(g)", COMBINED, single,
+                "  ta = f32[16] add(sa, a)", "  tb = f32[16] add(sb, b)",
+                "  tc = f32[16] add(sc, c)",
+            )),
+            "ta, tb, tc, xs", carry="f32[16], f32[16], f32[16], f32[8,16]", init="a, a, a, xs",
+        )  # fmt: skip
+        entry = f"""  xs = f32[8,16] parameter(0)
+  z = f32[] constant(0)
+  a = f32[16] broadcast(z), dimensions={{}}
+{call}
+  ra = f32[16] get-tuple-element(loop), index=1
+  rb = f32[16] get-tuple-element(loop), index=2
+  rc = f32[16] get-tuple-element(loop), index=3
+  ROOT r = (f32[16], f32[16], f32[16]) tuple(ra, rb, rc)"""
+        return module(entry, body)
+
+    left_out = "select blocked_by from collective_waste where kind = 'left_out'"
+    narrow = f"  h = bf16[16] convert(k)\n  l = bf16[16] all-reduce(h), {REDUCE}"
+    assert check_table(sums(f"{narrow}\n  c = f32[16] convert(l)"), left_out) == [("dtype",)]
+    assert ask(sums(f"  c = f32[16] all-reduce(k), {REDUCE}"), left_out) == []
+
+
 # ---------------------------------------------------------------------------- dtype_fallback
 
 FELL_BACK = 'frontend_attributes={async_collective_name="all-gather-start"}'
@@ -1140,6 +1171,24 @@ def test_what_each_of_four_microbatches_reduces_and_gathers_again() -> None:
         ("accumulate_only", "reduce-scatter", "convert", 7),
         ("duplicate", "all-gather", None, 1),
         ("hoistable", "all-gather", None, 4),
+    ]
+
+
+@needs_shared
+def test_what_real_tpu_programs_send_for_nothing() -> None:
+    folder = unpacked("dumps/tpu-maxtext.tar.xz") / "dumps_vis"
+    sql = f"select * from ({BY_KIND}) where kind in ('duplicate', 'hoistable', 'only_sliced')"
+    assert ask_file(folder / "gemma2-9b.full.tpu7x.opt.hlo", sql) == [
+        ("duplicate", None, 10, 125239296)
+    ]
+    assert ask_file(folder / "qwen3moe.raggeddot.full.opt.hlo", sql) == [
+        ("duplicate", None, 3, 11010048),
+        ("only_sliced", None, 2, 58834944),
+    ]
+    assert ask_file(folder / "qwen3moe.dense.full.opt.hlo", sql) == [
+        ("duplicate", None, 3, 11010048),
+        ("hoistable", None, 2, 802816),
+        ("only_sliced", None, 1, 114688),
     ]
 
 
