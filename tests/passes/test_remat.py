@@ -153,16 +153,21 @@ def test_how_a_replay_is_written_does_not_matter() -> None:
     assert ask(across, OPS)[0] == ("y2", "sole", "use", None)
 
 
-def test_random_numbers_are_never_the_same_again() -> None:
-    drawn = "f32[4,8] rng(zero, one), distribution=rng_uniform"
-    text = changed(
+def test_what_is_computed_from_random_numbers_is_never_the_same_again() -> None:
+    square = changed(
         BEHIND,
-        ("  y =", "  zero = f32[] constant(0)\n  one = f32[] constant(1)\n  y ="),
-        ("  one = f32[] constant(1)\n  ones", "  ones"),
-        ("f32[4,8] tanh(y)", drawn),
-        ("f32[4,8] tanh(y2)", drawn),
+        ("sine(t)", "sine(q)"),
+        ("  o =", "  q = f32[4,8] multiply(t, t) @fwd/mul:7\n  o ="),
     )
-    assert ask(text, "select verdict from remat_ops where name = 't2'") == [("sole",)]
+    words = "select verdict, twin_name from remat_ops where name = 'sq'"
+    assert ask(square, words) == [("replayed", "q")]
+    drawn = "f32[4,8] rng(zero, unit), distribution=rng_uniform"
+    limits = "  zero = f32[] constant(0)\n  unit = f32[] constant(1)\n  y ="
+    drawing = changed(
+        square, ("  y =", limits), ("f32[4,8] tanh(y)", drawn), ("f32[4,8] tanh(y2)", drawn)
+    )
+    ((verdict, twin),) = ask(drawing, words)
+    assert verdict != "replayed" and twin is None
 
 
 # -- replayed: in the backward loop of a scan -----------------------------------------------------
