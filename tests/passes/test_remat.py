@@ -167,7 +167,8 @@ def test_what_is_computed_from_random_numbers_is_never_the_same_again() -> None:
         square, ("  y =", limits), ("f32[4,8] tanh(y)", drawn), ("f32[4,8] tanh(y2)", drawn)
     )
     ((verdict, twin),) = ask(drawing, words)
-    assert verdict != "replayed" and twin is None
+    assert verdict != "replayed"
+    assert twin is None
 
 
 # -- replayed: in the backward loop of a scan -----------------------------------------------------
