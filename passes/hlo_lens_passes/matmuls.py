@@ -11,6 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.collectives import shape_of
+from hlo_lens.analysis.conv_dots import Kind, conv_as_dot
 from hlo_lens.analysis.dataflow import Value, consumers, trace
 from hlo_lens.facts import (
     COMMON,
@@ -29,7 +30,6 @@ from hlo_lens.hlo.attributes import parse_dim_labels, parse_int, parse_ints, par
 from hlo_lens_passes._calls import OPCODES as CUSTOM_CALLS
 from hlo_lens_passes._calls import attributes_of, config_of, entry_of, result_of, target_of
 from hlo_lens_passes._catalogue import Catalogue, catalogue
-from hlo_lens.analysis.conv_dots import Kind, conv_as_dot
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph

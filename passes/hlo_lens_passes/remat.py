@@ -288,7 +288,13 @@ class RematPass:
             if not occurrences.any_names and occurrences.of_any:
                 findings.append(_without_names(position, found[-1][2]))
             findings.extend(_saved_twice(position, occurrences, facts))
-        writer = _Writer(program, facts, _undone(program, found))
+        shown = {
+            _scope(region)
+            for position, _, regions in found
+            for region in regions
+            if program.stages[position] == AFTER
+        }
+        writer = _Writer(program, facts, _undone(program, found), shown)
         for position, occurrences, regions in found:
             for region in regions:
                 writer.add(position, occurrences, region)
@@ -417,10 +423,17 @@ def _scope(region: _Region) -> _Scope:
 
 
 class _Writer:
+    """shown: the scopes that the optimized text has regions of. Others are gone from it."""
+
     def __init__(
-        self, program: Program, facts: Facts, undone: dict[int, dict[_Scope, int]]
+        self,
+        program: Program,
+        facts: Facts,
+        undone: dict[int, dict[_Scope, int]],
+        shown: set[_Scope],
     ) -> None:
         self.program = program
+        self.shown = shown
         self.facts = facts
         self.undone = undone
         self.residuals = _by_module(facts, "residuals")
@@ -435,14 +448,19 @@ class _Writer:
 
     def add(self, position: int, found: Occurrences, region: _Region) -> None:
         number = len(self.regions)
-        verdict, undone = region.verdict, self.undone.get(position, {}).get(_scope(region))
+        verdict, scope = region.verdict, _scope(region)
+        undone = self.undone.get(position, {}).get(scope)
         evidence = _evidence(region)
         after = self.program.stages[position] == AFTER
         if undone and after:
             if verdict != "recomputed":
                 verdict = "undone"
                 evidence = f"before optimization it was recomputed; now: {evidence}"
-            self.findings.append(_undone_finding(position, number, region, undone))
+            left = sum(map(region.count, _WORK))
+            self.findings.append(_undone_finding(position, number, region, undone, left))
+        elif undone and scope not in self.shown:
+            self.shown.add(scope)
+            self.findings.append(_undone_finding(position, number, region, undone, 0))
         flops = _flops(region.replayed("matmul"))
         forward = _forward_flops(found, region)
         self.regions.append(
@@ -611,13 +629,12 @@ def _without_names(position: int, regions: Sequence[_Region]) -> Finding:
     )
 
 
-def _undone_finding(position: int, row: int, region: _Region, undone: int) -> Finding:
+def _undone_finding(position: int, row: int, region: _Region, undone: int, left: int) -> Finding:
     return Finding(
         RULES[1].id,
         RULES[1].level,
-        f"the checkpoint at {region.scope} is undone for {undone} of"
-        f" {undone + sum(map(region.count, _WORK))} operations: replayed before optimization,"
-        " computed once after it",
+        f"the checkpoint at {region.scope} is undone for {undone} of {undone + left} operations:"
+        " replayed before optimization, computed once after it",
         module=position,
         instr=_written(region.instr).id,
         evidence=(("remat", row),),

@@ -882,6 +882,22 @@ def test_what_is_undone(after: str, rows: list[tuple[object, ...]], said: str | 
     assert all(said is not None and said in one.message for one in undone)
 
 
+def test_what_is_undone_without_a_trace() -> None:
+    """No label is left after optimization: then the text before it is told of, once."""
+    gone = changed(
+        KEPT,
+        ("  z2 = f32[4,8] dot(t1, v1), PLAIN @remat/dot_general:7\n", ""),
+        ("  y2 = f32[4,8] dot(x1, w1), PLAIN @remat/dot_general:7\n", ""),
+        ("cosine(z2)", "cosine(z)"),
+        ("cosine(y2)", "cosine(y)"),
+    )
+    facts = Facts(program(LAYERS, gone))
+    assert run_query([facts], "select module, undone from remat").rows == [(0, 2), (0, 2)]
+    (undone,) = [one for one in facts.findings if one.rule == "remat-undone"]
+    assert undone.module == 0
+    assert "undone for 2 of 2 operations" in undone.message
+
+
 def test_each_barrier_has_its_region_and_the_factors_of_a_scope_add_up() -> None:
     sql = "select b.name, verdict, matmuls, flops, forward_flops, recompute_factor from remat r"
     assert ask(LAYERS, sql + " join instructions b on b.id = barrier") == [
