@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from hlo_lens.analysis.conv_dots import Axis, conv_as_dot
 
+from hlo_lens.analysis.conv_dots import Axis, conv_as_dot
 from hlo_lens.hlo import parse_shape
 from hlo_lens.hlo.attributes import parse_dim_labels, parse_window
 from tests.mutate import check_table
