@@ -104,7 +104,7 @@ REGIONS = Table(
             "bytes",
             "measure",
             "forward values that its backward loop, or what is behind its barrier, reads; NULL"
-            " where it has neither",
+            " where it has neither, and where no stack is known that its loop reads",
         ),
         Column(
             "undone",
@@ -499,6 +499,8 @@ class _Writer:
                 for row in rows
                 if row["backward_loop"] == loop and row["kind"] in ("stacked", "copy_of_input")
             ]
+            if not kept:
+                return None
         else:
             return None
         sizes = [row["bytes"] for row in kept]
