@@ -349,17 +349,15 @@ def _int(value: object) -> int:
 def _regions(found: Occurrences) -> list[_Region]:
     regions: dict[object, _Region] = {}
     judged = verdicts(found)
-    barriers: dict[object, list[Instruction]] = {}
+    first: dict[object, Instruction] = {}
     scopes = _scopes(found, judged)
     for one in judged:
-        known = barriers.setdefault((scopes[one], found.loop_of(one)), [])
-        if one.barrier is not None and one.barrier not in known:
-            known.append(one.barrier)
+        if one.barrier is not None:
+            first.setdefault((scopes[one], found.loop_of(one)), one.barrier)
     for one, verdict in judged.items():
         loop = found.loop_of(one)
         # What takes nothing from the barrier, such as a broadcast, goes with what does.
-        first = barriers[scopes[one], loop][:1]
-        barrier = one.barrier or (first[0] if first else None)
+        barrier = one.barrier or first.get((scopes[one], loop))
         _put(regions, _Region("framework", scopes[one], loop, barrier), one, verdict)
     for one, verdict in compiler_verdicts(found).items():
         _put(regions, _Region("compiler", None, found.loop_of(one), None), one, verdict)
@@ -436,11 +434,18 @@ class _Writer:
         self.shown = shown
         self.facts = facts
         self.undone = undone
-        self.residuals = _by_module(facts, "residuals")
-        self.behind: dict[tuple[int, int], set[int]] = {}
+        self.forward: dict[tuple[int, _Scope], int | None] = {}
+        # What is kept for what is behind each barrier, and for each backward loop.
+        self.kept: dict[tuple[int, int], list[dict[str, object]]] = {}
+        rows = {(row["module"], row["id"]): row for row in facts.records("residuals")}
         for member in facts.members("residuals"):
             if member.role == "barrier":
-                self.behind.setdefault((member.module, member.instr), set()).add(member.row)
+                row = rows[member.module, member.row]
+                self.kept.setdefault((member.module, member.instr), []).append(row)
+        for row in rows.values():
+            if row["backward_loop"] is not None and row["kind"] in ("stacked", "copy_of_input"):
+                key = _int(row["module"]), _int(row["backward_loop"])
+                self.kept.setdefault(key, []).append(row)
         self.regions: list[dict[str, object]] = []
         self.operations: list[dict[str, object]] = []
         self.members: list[Member] = []
@@ -462,7 +467,7 @@ class _Writer:
             self.shown.add(scope)
             self.findings.append(_undone_finding(position, number, region, undone, 0))
         flops = _flops(region.replayed("matmul"))
-        forward = _forward_flops(found, region)
+        forward = self._forward(position, found, region)
         self.regions.append(
             common(self.program, position, _written(region.instr))
             | {
@@ -487,18 +492,20 @@ class _Writer:
         for one, verdict_on, times in _once(region.ops):
             self._add_operation(position, number, region.kind, one, verdict_on, times)
 
+    def _forward(self, position: int, found: Occurrences, region: _Region) -> int | None:
+        """Of the forward's matmuls under its scope; regions of one scope ask once."""
+        if region.kind != "framework":
+            return None
+        key = position, _scope(region)
+        if key not in self.forward:
+            self.forward[key] = _forward_flops(found, key[1])
+        return self.forward[key]
+
     def _saved(self, position: int, region: _Region) -> int | None:
-        rows = self.residuals.get(position, [])
         if region.barrier is not None:
-            behind = self.behind.get((position, region.barrier.id), set())
-            kept = [row for row in rows if row["id"] in behind]
+            kept = self.kept.get((position, region.barrier.id), [])
         elif region.loop is not None:
-            loop = region.loop.instr.id
-            kept = [
-                row
-                for row in rows
-                if row["backward_loop"] == loop and row["kind"] in ("stacked", "copy_of_input")
-            ]
+            kept = self.kept.get((position, region.loop.instr.id), [])
             if not kept:
                 return None
         else:
@@ -578,12 +585,9 @@ def _flops(matmuls: Iterable[Occurrence]) -> int | None:
     return total
 
 
-def _forward_flops(found: Occurrences, region: _Region) -> int | None:
-    """Of the forward's matmuls under the scope of a region; one that has lost its op_name is under
-    it where it stands in the loop of one that has not."""
-    if region.kind != "framework":
-        return None
-    scope = _scope(region)
+def _forward_flops(found: Occurrences, scope: _Scope) -> int | None:
+    """Of the forward's matmuls under a scope; one that has lost its op_name is under it where it
+    stands in the loop of one that has not."""
     matmuls = [one for one in found.of_forward if one.work == "matmul"]
     named = [one for one in matmuls if one.op_name and _stands_under(one.path, scope)]
     loops = {one.via[:1] for one in named if one.via and one.via[0].opcode == "while"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
@@ -1125,3 +1126,48 @@ def test_a_policy_that_names_the_product_leaves_none_to_replay() -> None:
         ("replayed", 0.0, 1024)
     ]
     check_table(honoured, NAMELESS)
+
+
+# -- size -----------------------------------------------------------------------------------------
+
+
+def unrolled(layers: int) -> str:
+    """Layers of tanh(x @ w), and a backward that replays each behind a barrier of its own."""
+    shapes = "(f32[4,8], f32[8,8], f32[4,8])"
+    lines = ["ENTRY main {", "  x0 = f32[4,8] parameter(0)", "  w = f32[8,8] parameter(1)"]
+    for k in range(layers):
+        lines.append(f"  y{k} = f32[4,8] dot(x{k}, w), PLAIN @fwd/dot_general:7")
+        lines.append(f"  x{k + 1} = f32[4,8] tanh(y{k}) @fwd/tanh:7")
+    lines.append(f"  g{layers} = f32[4,8] multiply(x{layers}, x{layers}) @bwd/mul:7")
+    for k in reversed(range(layers)):
+        lines.append(f"  kept{k} = {shapes} tuple(x{k}, w, g{k + 1})")
+        lines.append(f"  bar{k} = {shapes} opt-barrier(kept{k})")
+        for at, shape in enumerate(("f32[4,8]", "f32[8,8]", "f32[4,8]")):
+            lines.append(f"  e{k}.{at} = {shape} get-tuple-element(bar{k}), index={at}")
+        lines.append(f"  z{k} = f32[4,8] dot(e{k}.0, e{k}.1), PLAIN @remat/dot_general:7")
+        lines.append(f"  t{k} = f32[4,8] tanh(z{k}) @remat/tanh:7")
+        lines.append(f"  g{k} = f32[4,8] multiply(e{k}.2, t{k}) @bwd/mul:7")
+    return hlo("\n".join(["", *lines, "  ROOT out = f32[4,8] copy(g0)", "}", ""]))
+
+
+def work(layers: int) -> int:
+    """How many functions are called for the table remat, with what it requires."""
+    facts = Facts(Program([parse(unrolled(layers))]))
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        rows = facts.rows("remat")
+    finally:
+        sys.setprofile(None)
+    assert len(rows) == layers
+    return calls
+
+
+def test_twice_the_layers_are_twice_the_work() -> None:
+    work(5)  # what is read once
+    assert work(80) < 2.2 * work(40)

@@ -221,3 +221,28 @@ def test_32_unrolled_layers() -> None:
         "select verdict, matmuls, kernels, collectives from remat",
     )
     assert row == [("recomputed", 6 * 32, 32, 8 * 32)]
+
+
+# -- the llama fixtures: what a policy keeps ------------------------------------------------------
+
+LLAMA = REMAT.parent / "llama"
+
+
+@pytest.mark.parametrize(
+    ("case", "rows"),
+    [
+        # The named policy replays the scores alone; full, all but the down projection.
+        ("none-published", []),
+        ("minimal-with-context-published", [("recomputed", 1, 0.07)]),
+        ("full-published", [("recomputed", 8, 0.81)]),
+        ("full-accumulated", [("recomputed", 5, 0.79)]),
+        ("full-tensor", [("recomputed", 5, 0.79)]),
+    ],
+)
+def test_llama_policies(case: str, rows: Rows) -> None:
+    folder = LLAMA / case / "rocm-gfx950-8"
+    assert asked(folder, "select verdict, matmuls, round(recompute_factor, 2) from remat") == rows
+    told = json.loads((folder / "saved_residuals.json").read_text())["residuals"]
+    stacked = {one["kind"] for one in told if one["stacked"] and one["kind"] != "argument"}
+    assert (stacked == {"carry"}) == case.startswith("full")
+    assert ("name" in stacked) == (not case.startswith("full"))
