@@ -8,8 +8,10 @@ stacked is the value that was written in that iteration, and where the loop take
 the opposite order, its iterations are counted from the last. Elements of the carry that change are
 told apart by their init and by what the first iterations make of them.
 
-Numbers do not depend on names, metadata, layouts, dtypes or the order of the text. Operations with
-side effects, and constants that the text elides, are equal to nothing but themselves.
+Transposes, and bitcasts to other layouts, are views of their operand: products and operations on
+elements do not depend on the order that their operands are in (`values`, `views`, `contractions`).
+Numbers do not depend on names, metadata, dtypes or the order of the text. Operations with side
+effects, and constants that the text elides, are equal to nothing but themselves.
 """
 
 from __future__ import annotations
