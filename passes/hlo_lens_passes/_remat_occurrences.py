@@ -33,6 +33,8 @@ _PLUMBING: Final = BARRIERS | {
     "fusion", "get-tuple-element", "parameter", "partition-id", "replica-id", "tuple", "while",
 }  # fmt: skip
 PRODUCTS: Final = frozenset(("convolution", "dot"))
+# What XLA may write in another form where it is replayed, with one more array, say.
+MOVERS: Final = frozenset(("gather", "scatter", "sort"))
 _PARTS: Final = ("-start", "-update", "-done")
 _JOINED: Final = frozenset(("call", "conditional", "while"))
 
@@ -98,9 +100,9 @@ class Occurrences:
 
     labelled: what carries the label of the framework. renamed: what the compiler made again.
     forward: an instruction for each number that the forward computes, or what belongs to no phase;
-    what stands in a forward loop is of the forward, whatever its label says. of_forward:
-    the matmuls, kernels and collectives of the forward. taken: for each number, one that a named
-    operation of the forward computes from it.
+    what stands in a forward loop is of the forward, whatever its label says. of_forward: the
+    matmuls, kernels, collectives and `MOVERS` of the forward. taken: for each number, one that a
+    named operation of the forward computes from it.
     """
 
     def __init__(self, analysis: ModuleAnalysis, operations: Mapping[int, Operation]) -> None:
@@ -178,7 +180,8 @@ class Occurrences:
             # XLA drops the names of some matmuls: then what takes them says that they are labelled.
             again = phase == "remat" and (named or operation is not None)
             renamed = is_compiler_remat(computation.name_of(index))
-            if not again and not renamed and operation is None:
+            moves = opcode in MOVERS and phase == "fwd"
+            if not again and not renamed and operation is None and not moves:
                 continue
             one = Occurrence(
                 instr,
@@ -198,8 +201,8 @@ class Occurrences:
                 self.renamed.append(one)
             if operation is not None:
                 self.of_any.append(one)
-                if phase == "fwd":
-                    self.of_forward.append(one)
+            if phase == "fwd" and (moves or operation is not None):
+                self.of_forward.append(one)
 
     def _place(self, via: tuple[Instruction, ...]) -> str | None:
         """The phase of the loops around a place: fwd, bwd, or None outside of such."""

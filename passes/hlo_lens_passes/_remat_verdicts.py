@@ -16,7 +16,7 @@ from hlo_lens.analysis.values import Number, Origins
 from hlo_lens.analysis.views import View, exchanged
 from hlo_lens.facts.context import source_of
 from hlo_lens.hlo import Instruction
-from hlo_lens_passes._remat_occurrences import Occurrence, Occurrences
+from hlo_lens_passes._remat_occurrences import MOVERS, Occurrence, Occurrences
 from hlo_lens_passes._remat_paths import plain_path
 
 VERDICTS: Final = (
@@ -150,7 +150,7 @@ class _Rest:
     """What has no twin by value, in order.
 
     A matmul, kernel or collective may be written in another form than in the forward: as a windowed
-    einsum, or as an all-gather and a dot; with a sort of another operand before it. One of the
+    einsum, or as an all-gather and a dot; a sort or gather may have one more operand. One of the
     forward of the same path and source, that no other replays and that it does not depend on, is
     its twin. What is computed from it is then compared as if the two were one.
     """
@@ -166,6 +166,7 @@ class _Rest:
         self.verdicts = known
         self.waiting = waiting
         self.replaced: dict[int, int] = {}
+        self.used: set[Instruction] = set()  # twins, each of one replay
         self.origins: Origins | None = None
         self.within: Origins | None = None
 
@@ -183,9 +184,12 @@ class _Rest:
                 unit = units[one]
                 verdict = self._regathered(one) or self._by_name(one, free)
                 verdict = verdict or self._without_twin(one)
+            elif verdict is None and one.instr.opcode in MOVERS:
+                verdict = self._by_name(one, free)
             if verdict is None:
                 cheap.append(one)
                 continue
+            self.used.update(verdict.twins)
             for each in unit:
                 self.verdicts[each] = verdict
         self._primal(cheap)
@@ -234,14 +238,14 @@ class _Rest:
         possible = [
             twins
             for twins in candidates
-            if not origins.arguments(twins[0].number) & ~inputs
+            if self.used.isdisjoint(twin.instr for twin in twins)
+            and not origins.arguments(twins[0].number) & ~inputs
             and not any(origins.is_computed_from(one.number, twin.number) for twin in twins)
         ]
         if not possible:
             return None
         # Of several, that which is computed from the very same inputs, of the iteration at best.
         twins = max(possible, key=lambda twins: self._nearness(one, twins[0]))
-        candidates.remove(twins)
         self._replace(one, twins[0])
         return _named(one, twins)
 
@@ -295,7 +299,7 @@ class _Rest:
 
     def _free(self) -> dict[object, list[list[Occurrence]]]:
         """The forward's operations that nothing is known to replay, by path and source."""
-        if not any(one.operation is not None for one in self.waiting):
+        if all(one.operation is None and one.instr.opcode not in MOVERS for one in self.waiting):
             return {}
         replayed = {twin for verdict in self.verdicts.values() for twin in verdict.twins}
         free: dict[object, list[list[Occurrence]]] = {}
@@ -424,12 +428,12 @@ def _exchange(ours: Number, theirs: Number) -> View | None:
 def _units(occurrences: Iterable[Occurrence]) -> list[list[Occurrence]]:
     units: dict[object, list[Occurrence]] = {}
     for one in occurrences:
-        units.setdefault((one.work, one.unit), []).append(one)
+        units.setdefault((one.work or one.instr.opcode, one.unit), []).append(one)
     return list(units.values())
 
 
 def _site(one: Occurrence) -> object:
-    return one.work, one.path, one.source
+    return one.work or one.instr.opcode, one.path, one.source
 
 
 def _primitive(one: Occurrence) -> object:

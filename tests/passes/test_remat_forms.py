@@ -161,6 +161,36 @@ def test_a_twin_by_name_with_the_operands_exchanged() -> None:
     ]
 
 
+LESS = """
+{0} {{
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+{1}  ROOT l = pred[] compare(a, b), direction=LT
+}}
+"""
+SORTED = changed(
+    BEHIND,
+    ("ENTRY", LESS.format("two", "  c = s32[] parameter(2)\n  d = s32[] parameter(3)\n")
+     + LESS.format("three", "".join(f"  {name} = s32[] parameter({k})\n" for k, name in enumerate("cdef", 2)))
+     + "ENTRY"),
+    ("  o =", "  keys = s32[4] parameter(4)\n  at = s32[4] iota(), iota_dimension=0\n"
+     "  q = (s32[4], s32[4], s32[4]) sort(keys, at, at), dimensions={0}, to_apply=three @fwd/sort:8\n"
+     "  q1 = s32[4] get-tuple-element(q), index=1\n  m = s32[4] multiply(q1, at) @fwd/mul:8\n  o ="),
+    ("  one =", "  keys2 = s32[4] opt-barrier(keys)\n"
+     "  r = (s32[4], s32[4]) sort(keys2, at), dimensions={0}, to_apply=two @remat/sort:8\n"
+     "  r1 = s32[4] get-tuple-element(r), index=1\n  m2 = s32[4] multiply(r1, at) @remat/mul:8\n  one ="),
+)  # fmt: skip
+
+
+def test_a_sort_that_carries_one_array_more_in_the_forward() -> None:
+    """XLA adds one to make a sort stable; the replay of it may be written without."""
+    rows = "select name, verdict, basis, twin_name from remat_ops where name in ('r', 'm2')"
+    assert ask(SORTED, rows) == [("r", "replayed", "name", "q"), ("m2", "replayed", "value", "m")]
+    check_table(SORTED, NAMELESS)
+    moved = changed(SORTED, ("to_apply=two @remat/sort:8", "to_apply=two @remat/sort:9"))
+    assert ask(moved, rows)[0] == ("r", "sole", "opcode", None)
+
+
 # -- other places ---------------------------------------------------------------------------------
 
 BORDER = 'custom_call_target="xla.sdy.{}Shape", custom_call_has_side_effect=true, frontend_attributes={{xla.sdy.{}="#sdy.sharding_per_value<[{}]>"}}'
