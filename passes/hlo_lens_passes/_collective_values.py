@@ -13,7 +13,7 @@ from hlo_lens.hlo import Instruction, Shape
 from hlo_lens_passes._collective_flow import JOINED, Path, Place
 from hlo_lens_passes._collective_logical import Logical, starts
 
-REARRANGES: Final = MOVES | {"transpose"}
+REARRANGES: Final = MOVES | {"bitcast-convert", "transpose"}
 """What gives its operand in another form; nothing is left out of it."""
 
 CUTS: Final = REARRANGES | {"dynamic-slice", "pad", "slice", JOINED}
