@@ -109,6 +109,8 @@ def command(
     from hlo_lens.collectives import Filters, NoSuchNameError, NotReadError, collectives_report
     from hlo_lens.facts import Facts
 
+    if not by:
+        raise click.UsageError("--by names nothing to group by")
     facts = Facts(one_program(file, module=module, stage=stage))
     with _asked_for(spec):
         try:

@@ -94,6 +94,10 @@ def command(
         raise click.UsageError("--exact compares no tables: it takes no --only and the like")
     if not _tables_are_known((*only, *ignored)):
         return
+    if only and set(only) <= set(ignored):
+        raise click.UsageError(
+            "--ignore-table leaves out all that --only names: nothing to compare"
+        )
     sides = _sides((old, new), module, stage)
     if exact:
         _exact(exact, *sides, output_format, output)

@@ -42,7 +42,11 @@ def first_parting(old: Module, new: Module, *, by: By) -> Parting | None:
     never. Asynchronous operations must be spelled the same way.
 
     "text": the lines, without metadata, frame tables, empty lines and blanks at their ends.
+
+    Raises ValueError for another word.
     """
+    if by not in ("program", "text"):
+        raise ValueError(f'by is "program" or "text", not {by!r}')
     return _Comparison(old, new).first() if by == "program" else _lines(old, new)
 
 

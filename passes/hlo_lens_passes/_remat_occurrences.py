@@ -44,11 +44,13 @@ _Names = Callable[[int], str | None]
 @dataclass(frozen=True, slots=True)
 class Operation:
     """A matmul, kernel or collective, as its table has it. flops: of one run. regather_of: for a
-    collective, the earlier one that gathers the same array."""
+    collective, the earlier one that gathers the same array. row: of a collective, its row, which
+    may hold several operations."""
 
     work: Work
     flops: int | None = None
     regather_of: int | None = None
+    row: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,7 +191,7 @@ class Occurrences:
                 values[index],
                 names(index),
                 operation,
-                self._unit(context.via, number),
+                self._unit(context.via, number, operation),
                 context.times,
                 context.via,
                 None if barriers is None else barriers[index],
@@ -238,7 +240,11 @@ class Occurrences:
             return all(self._is_made(operand) for operand in operands)
         return kind in ("constant", "iota", "integer", "series")
 
-    def _unit(self, via: tuple[Instruction, ...], number: int) -> object:
+    def _unit(
+        self, via: tuple[Instruction, ...], number: int, operation: Operation | None
+    ) -> object:
+        if operation is not None and operation.row is not None:
+            return "row", operation.row
         return next((caller for caller in reversed(via) if caller in self._made), number)
 
     def _named(self, context: Context) -> tuple[list[tuple[str | None, bool]], _Names]:

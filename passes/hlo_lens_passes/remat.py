@@ -80,7 +80,7 @@ REGIONS = Table(
         Column("operations", "int", "measure", "labelled instructions that compute something"),
         Column("matmuls", "int", "measure", "matmuls replayed; a windowed einsum is one"),
         Column("kernels", "int", "measure", "custom calls of kernels replayed"),
-        Column("collectives", "int", "measure", "collectives replayed"),
+        Column("collectives", "int", "measure", "logical collectives replayed"),
         Column(
             "flops",
             "flops",
@@ -118,7 +118,7 @@ REGIONS = Table(
     summary=Summary(
         "remat regions",
         order=16,
-        about="FLOP is what one step replays, factor its share of the forward",
+        about="FLOP is what one step replays; copies in fusions are not counted",
         by=(
             Cell("kind"),
             Cell("verdict"),
@@ -320,7 +320,7 @@ class _Work:
             if row is not None and member.role in ("operation", "permute", "start"):
                 again = row["regather_of"]
                 assert again is None or isinstance(again, int)
-                found[member.instr] = Operation("collective", None, again)
+                found[member.instr] = Operation("collective", None, again, member.row)
         for row in self.calls.get(position, ()):
             if row["target"] not in IDLE_TARGETS:
                 found.setdefault(_int(row["instr"]), Operation("kernel"))

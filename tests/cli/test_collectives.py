@@ -258,6 +258,7 @@ def test_by_what_is_of_one_array_each_array_counts_for_itself(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
+        (["--by", ","], "--by names nothing to group by"),
         (["--by", "lop"], "no column 'lop' to group by; did you mean 'loop'?"),
         (["--by", "xyzzy"], "no column 'xyzzy' to group by; there are loop, phase, kind, axis,"),
         (["--kind", "all-gether"], "no kind 'all-gether'; did you mean 'all-gather'?"),

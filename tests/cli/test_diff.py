@@ -180,6 +180,12 @@ def test_a_module_of_several(cli: Cli, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------- options
 
 
+def test_nothing_to_compare_is_no_same(cli: Cli, sides: tuple[Path, Path]) -> None:
+    ran = cli("diff", *sides, "--only", "loops", "--ignore-table", "loops")
+    assert ran.code == 2
+    assert "nothing to compare" in ran.err
+
+
 def test_only_and_ignored_tables(cli: Cli, sides: tuple[Path, Path]) -> None:
     assert cli("diff", *sides, "--only", "loops").code == 0
     ran = cli("diff", *sides, "--only", "collectives", "--only", "loops")

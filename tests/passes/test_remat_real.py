@@ -213,6 +213,13 @@ def test_the_down_projection_and_the_head_are_not_replayed(name: str) -> None:
 
 
 @needs_shared
+@pytest.mark.parametrize("name", ["v6e_2x4.full.opt.hlo", "gemma2-9b.full.tpu7x.opt.hlo"])
+def test_collectives_are_counted_as_their_table_has_them(name: str) -> None:
+    sql = "select count(*) from collectives where phase = 'remat'"
+    assert ask_file(dump(name), "select sum(collectives) from remat") == ask_file(dump(name), sql)
+
+
+@needs_shared
 def test_32_unrolled_layers() -> None:
     """A layer: six products, the attention kernel, seven gathers, and two norm scales that are
     gathered by one all-reduce. The down projection is not replayed."""
