@@ -10,7 +10,8 @@ from hlo_lens.tree.skeleton import Item, Node, Skeleton, Total
 
 
 def as_data(found: Skeleton) -> dict[str, object]:
-    """`{"schema_version", "name", "stage", "is_scheduled", "roots": [node], "totals": [{…}]}`.
+    """`{"schema_version", "name", "stage", "is_scheduled", "truncated", "roots": [node],
+    "totals": [{…}]}`.
 
     A node has `kind`, `name` of what calls it, `computation`, `phase`, `executions…`, for a loop
     `trip_count…`, and `items` and `children`; `omitted` says why these are left out: `again` where
@@ -23,6 +24,7 @@ def as_data(found: Skeleton) -> dict[str, object]:
         "name": found.name,
         "stage": found.stage,
         "is_scheduled": found.is_scheduled,
+        "truncated": found.truncated,
         "roots": [_node(node) for node in found.roots],
         "totals": [_total(each) for each in found.totals],
     }

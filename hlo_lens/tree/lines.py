@@ -73,6 +73,8 @@ def as_lines(
 ) -> Iterator[Line]:
     """The skeleton, then its totals; `width` None folds nothing."""
     yield line(Span(found.name, "bold"), f"  {found.stage}")
+    if found.truncated:
+        yield line(Span("cut off: what follows is of the part that is there", "dim"))
     if not found.is_scheduled:
         yield line(Span("not scheduled: text order, which may not be the order it runs in", "dim"))
     roots = [_of_node(node, options) for node in found.roots]

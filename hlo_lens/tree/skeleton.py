@@ -95,6 +95,7 @@ class Skeleton:
     name: str
     stage: str
     is_scheduled: bool
+    truncated: bool
     roots: tuple[Node, ...]
     totals: tuple[Total, ...]
 
@@ -116,6 +117,7 @@ def skeleton(facts: Facts, *, only: str | None = None) -> Skeleton:
         program.name,
         program.stages[position],
         module.is_scheduled,
+        module.truncated,
         tuple(roots),
         tuple(_totals(items)),
     )
@@ -240,9 +242,11 @@ class _Builder:
         self._depth = 0
 
     def roots(self) -> Iterator[Node]:
-        """The entry, then every other computation that nothing calls and that has an inside."""
-        entry = self._analysis.module.entry
-        yield self._node("entry", entry, None)
+        """The entry, unless it is cut off, then every other computation that nothing calls and that
+        has an inside."""
+        module = self._analysis.module
+        if module.entry.is_entry or not module.truncated:
+            yield self._node("entry", module.entry, None)
         for computation in (*self._at, *self._sites):
             if computation not in self._done and not self._analysis.graph.callers(computation):
                 node = self._node("uncalled", computation, None)

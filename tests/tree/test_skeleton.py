@@ -396,3 +396,15 @@ def test_json_totals() -> None:
     assert (gather["kind"], gather["executions"], gather["total"]) == ("all-gather", 4, 1048576)
     assert (reduce["executions"], reduce["executions_min"]) == (None, 0)
     assert (dot["lane"], dot["rows"], dot["column"]) == ("compute", 2, "flops")
+
+
+def test_a_cut_text_has_no_entry_that_it_does_not_hold() -> None:
+    cut = STEP[: STEP.index("ENTRY")]
+    found = skeleton(Facts(program(cut.rstrip().rstrip("}"))))
+    assert found.truncated
+    assert "entry" not in [root.kind for root in found.roots]
+    text = plain(as_lines(found))
+    assert "cut off: what follows is of the part that is there" in text
+    whole = skeleton(Facts(program(STEP)))
+    assert [root.kind for root in whole.roots] == ["entry"]
+    assert "cut off" not in plain(as_lines(whole))
