@@ -224,6 +224,8 @@ def _sentence(row: Record) -> tuple[str, str]:
         kept = f"{about}{_sized(size)} in {counted('value', values)}"
     known = row["replayed_operations"] is not None
     told = [kept, f"replays {work_text(row) if known else 'what is not known'}"]
+    if row["copied_input_bytes"]:
+        told[0] += f", and copies of inputs of {_sized(row['copied_input_bytes'])}"
     if row["offloaded_bytes"]:
         told[0] += f", and {_sized(row['offloaded_bytes'])} on the host"
     if undone := row["undone_operations"]:
