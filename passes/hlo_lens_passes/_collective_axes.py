@@ -1,5 +1,5 @@
-"""Mesh axes of a group: as the mesh form names them, or matched against the meshes of the header
-or of the compile's side file."""
+"""Mesh axes of a group: as the mesh form names them, or matched against the meshes of the header,
+of other groups of the text, or of the compile's side file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from hlo_lens.analysis.collectives import attribute, device_counts, kind_of
+from hlo_lens.analysis.collectives import (
+    COLLECTIVE_OPCODES,
+    attribute,
+    device_counts,
+    kind_of,
+)
 from hlo_lens.hlo import Instruction, Module
 from hlo_lens.hlo.attributes import (
     parse_frontend_attributes,
@@ -45,9 +50,11 @@ class Axes:
 
 @dataclass(frozen=True, slots=True)
 class Meshes:
-    """The meshes that a module's collectives may run over, by what names them."""
+    """The meshes that a module's collectives may run over, by what names them. text: those that
+    the groups of some of its collectives name."""
 
     header: tuple[Mesh, ...]
+    text: tuple[Mesh, ...]
     side_file: tuple[Mesh, ...]
 
 
@@ -56,7 +63,32 @@ def meshes_of(module: Module, side_file: Path | None) -> Meshes:
     beside = _side_mesh(side_file)
     _, partitions = device_counts(module)
     fits = beside is not None and beside.device_count == partitions
-    return Meshes(header_meshes(module), (beside,) if beside is not None and fits else ())
+    beside_it = (beside,) if beside is not None and fits else ()
+    return Meshes(header_meshes(module), _written_meshes(module), beside_it)
+
+
+def _written_meshes(module: Module) -> tuple[Mesh, ...]:
+    """The meshes with names of their own in the replica groups of a module."""
+    found: dict[Mesh, None] = {}
+    for computation in module.computations:
+        if COLLECTIVE_OPCODES.isdisjoint(computation.opcodes):
+            continue
+        for index, opcode in enumerate(computation.opcodes):
+            if opcode in COLLECTIVE_OPCODES and "=mesh[" in computation.tails[index]:
+                mesh = _mesh_in(attribute(Instruction(computation, index), "replica_groups"))
+                if mesh is not None:
+                    found[mesh] = None
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _mesh_in(groups: str | None) -> Mesh | None:
+    try:
+        mesh = None if groups is None else parse_replica_groups(groups).device_mesh
+    except ValueError:
+        return None
+    named = mesh is not None and not any(_MADE_UP.match(name) for name, _ in mesh.axes)
+    return mesh if named else None
 
 
 def _side_mesh(path: Path | None) -> Mesh | None:
@@ -96,8 +128,8 @@ def _mesh(axes: str, devices: str) -> Mesh:
 def axes_of(operation: Instruction, meshes: Meshes) -> Axes | None:
     """The mesh axes over which the groups of a collective run; None where nothing names them.
 
-    Names that the compiler made up (`axis_0`) give way to those of a mesh of the header, or else of
-    the side file, whose axes give the same groups.
+    Names that the compiler made up (`axis_0`) give way to those of a mesh whose axes give the same
+    groups: one of the header, else one that other groups name, else that of the side file.
     """
     written = attribute(operation, "replica_groups")
     groups = None
@@ -113,8 +145,8 @@ def axes_of(operation: Instruction, meshes: Meshes) -> Axes | None:
     if (replicas or 1) > 1:
         return own
     wanted = _permuted(operation) if groups is None else _partition(groups)
-    for named_by, known in (("header", meshes.header), ("side_file", meshes.side_file)):
-        for mesh in known:
+    for named_by in ("header", "text", "side_file"):
+        for mesh in getattr(meshes, named_by):
             for names in _matching(mesh, wanted):
                 sizes = dict(mesh.axes)
                 return Axes(names, tuple(sizes[name] for name in names), named_by)

@@ -168,7 +168,8 @@ COLLECTIVES = Table(
             "axes_from",
             "enum",
             "volatile",
-            "what names them; text: the groups themselves, perhaps by names that XLA made up",
+            "what names them; text: the groups themselves, or equal ones of another collective;"
+            " perhaps by names that XLA made up",
             values=("text", "header", "side_file"),
         ),
         Column(

@@ -629,3 +629,37 @@ def test_the_page_shows_what_its_commands_print() -> None:
     with at_root():
         for block in blocks:
             assert block["output"] == output_of(block["command"], block["lines"], block["code"])
+
+
+# -- axes that another collective names -----------------------------------------------------------
+
+NAMED_ELSEWHERE = """HloModule m, num_partitions=8
+
+ENTRY main {
+  p = f32[8] parameter(0)
+  q = f32[8] parameter(1)
+  r = f32[8] parameter(2)
+  a = f32[64] all-gather(p), channel_id=1, dimensions={0}, use_global_device_ids=true, \
+replica_groups=mesh['data'=1,'fsdp'=8] {'fsdp'}
+  b = f32[64] all-gather(q), channel_id=2, dimensions={0}, use_global_device_ids=true, \
+replica_groups=mesh['axis_0'=8] {'axis_0'}
+  c = f32[32] all-gather(r), channel_id=3, dimensions={0}, use_global_device_ids=true, \
+replica_groups=mesh['axis_0'=2,'axis_1'=4] {'axis_1'}
+  ROOT t = (f32[64], f32[64], f32[32]) tuple(a, b, c)
+}
+"""
+
+
+def test_names_that_xla_made_up_give_way_to_those_of_equal_groups() -> None:
+    sql = "select name, axes, axis_sizes, axes_from from collectives"
+    assert ask(NAMED_ELSEWHERE, sql) == [
+        ("a", '["fsdp"]', "[8]", "text"),
+        ("b", '["fsdp"]', "[8]", "text"),
+        ("c", '["axis_1"]', "[4]", "text"),
+    ]
+    alone = NAMED_ELSEWHERE.replace("mesh['data'=1,'fsdp'=8] {'fsdp'}", "[1,8]<=[8]")
+    assert ask(alone, sql) == [
+        ("a", None, None, None),
+        ("b", '["axis_0"]', "[8]", "text"),
+        ("c", '["axis_1"]', "[4]", "text"),
+    ]
