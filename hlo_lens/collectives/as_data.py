@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hlo_lens.collectives.report import Group, Report
 from hlo_lens.collectives.rows import HIDING, Sums
 from hlo_lens.facts import SCHEMA_VERSION
+from hlo_lens.present.findings import finding_data
 from hlo_lens.present.groups import NO_LOOP
 from hlo_lens.present.quantities import UNKNOWN, Bounds
 
@@ -43,17 +44,7 @@ def as_data(report: Report) -> dict[str, object]:
             for group in report.overlap
         ],
         "collectives": records,
-        "findings": [
-            {
-                "rule": finding.rule,
-                "level": finding.level,
-                "message": finding.message,
-                "module": finding.module,
-                "instr": finding.instr,
-                "help": finding.help,
-            }
-            for finding in report.findings
-        ],
+        "findings": [finding_data(finding) for finding in report.findings],
     }
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from itertools import chain
 
 from hlo_lens.collectives.report import Report, Section
-from hlo_lens.facts import Finding
+from hlo_lens.present.findings import finding_lines
 from hlo_lens.present.page import PROSE, Line, Span, folded, grid, line
-from hlo_lens.present.quantities import UNKNOWN, visible
+from hlo_lens.present.quantities import UNKNOWN
 
-_LEVELS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
 _SIGNS = {UNKNOWN: f"{UNKNOWN} not known", "≥": "≥ at least", "≤": "≤ at most"}
 
 
@@ -35,7 +34,7 @@ def as_lines(report: Report, *, width: int | None = None) -> Iterator[Line]:
     if report.findings:
         yield ()
     for finding in report.findings:
-        yield from _finding(finding, prose)
+        yield from finding_lines(finding, prose)
 
 
 def _section(section: Section, width: int | None) -> Iterator[Line]:
@@ -46,17 +45,6 @@ def _section(section: Section, width: int | None) -> Iterator[Line]:
     )
     for note in section.notes:
         yield line(Span(f"  {note}", "dim"))
-
-
-def _finding(finding: Finding, width: int) -> Iterator[Line]:
-    head = f"{finding.level} {finding.rule}"
-    first, *others = folded(f"{head}  {visible(finding.message)}", width, hanging="  ")
-    split = min(len(first), len(head))
-    yield line(Span(first[:split], _LEVELS[finding.level]), first[split:])
-    yield from map(line, others)
-    if finding.help:
-        for part in folded(f"help: {visible(finding.help)}", width, indent="  ", hanging="  "):
-            yield line(Span(part, "dim"))
 
 
 def legend(report: Report) -> str:

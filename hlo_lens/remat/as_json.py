@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hlo_lens.facts import SCHEMA_VERSION, Facts
+from hlo_lens.present.findings import finding_data
 from hlo_lens.remat.joint import SIDES, Joint, Record, row_of
 from hlo_lens.remat.report import findings_of, kept_rows
 
@@ -58,17 +59,7 @@ def _program(facts: Facts) -> dict[str, object]:
     return {
         "name": program.name,
         "files": [module.filename for module in program.modules],
-        "findings": [
-            {
-                "rule": finding.rule,
-                "level": finding.level,
-                "message": finding.message,
-                "module": finding.module,
-                "instr": finding.instr,
-                "help": finding.help,
-            }
-            for finding in findings_of(facts)
-        ],
+        "findings": [finding_data(finding) for finding in findings_of(facts)],
     }
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
+from hlo_lens.present.findings import finding_lines
 from hlo_lens.present.page import PROSE, Column, Line, Span, folded, grid, line
 from hlo_lens.present.quantities import UNKNOWN, count_text, visible
-from hlo_lens.remat.report import Report, Section, Told, answer_word
+from hlo_lens.remat.report import Report, Section, answer_word
 
 _STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
-_LEVELS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
 ANSWERS = (Column("", rigid=True), Column("", rigid=True), Column(""))
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def as_lines(report: Report, *, limit: int = 0, width: int | None = None) -> Ite
     if report.findings:
         yield ()
     for told in report.findings:
-        yield from _finding(told, prose)
+        yield from finding_lines(told.finding, prose, side=told.side)
 
 
 def _head(report: Report, width: int) -> Iterator[Line]:
@@ -65,18 +65,6 @@ def _section(section: Section, limit: int, width: int | None) -> Iterator[Line]:
         yield from grid(section.columns, cut(section.lines, limit), width=width)
     for text in (*more(len(section.lines), limit, "lines"), *section.notes):
         for part in folded(text, width or PROSE, indent="  ", hanging="    "):
-            yield line(Span(part, "dim"))
-
-
-def _finding(told: Told, width: int) -> Iterator[Line]:
-    finding = told.finding
-    head = " ".join(filter(None, (told.side, finding.level, finding.rule)))
-    first, *others = folded(f"{head}  {visible(finding.message)}", width, hanging="  ")
-    split = min(len(first), len(head))
-    yield line(Span(first[:split], _LEVELS[finding.level]), first[split:])
-    yield from map(line, others)
-    if finding.help:
-        for part in folded(f"help: {visible(finding.help)}", width, indent="  ", hanging="  "):
             yield line(Span(part, "dim"))
 
 
