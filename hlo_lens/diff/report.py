@@ -78,7 +78,7 @@ def _headline(diff: ProgramDiff) -> str:
     apart = [f"{name} {count_text(number)}" for name, number in differ.items() if number]
     rows = f"{count_text(same)} row{'' if same == 1 else 's'}"
     if not apart:
-        return f"same: {rows} of {compared} tables"
+        return f"same: {rows} of {compared} {'table' if compared == 1 else 'tables'}"
     return f"different: {', '.join(apart)}; {rows} the same"
 
 
