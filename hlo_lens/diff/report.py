@@ -89,6 +89,13 @@ def _notes(diff: ProgramDiff) -> Iterator[str]:
     for name, facts in (("old", diff.old), ("new", diff.new)):
         if any(module.truncated for module in facts.program.modules):
             yield f"the {name} text is cut off: what is behind the cut counts as not there"
+    told = [any(one.has_metadata for one in side.program.modules) for side in (diff.old, diff.new)]
+    if told[0] != told[1]:
+        name = "new" if told[0] else "old"
+        yield (
+            f"the {name} text has no op_names: what these tell, such as phases, values kept outside"
+            " of loops and what is replayed, is not known there, and counts as not there"
+        )
 
 
 # ---------------------------------------------------------------------------------- a stage

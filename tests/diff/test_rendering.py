@@ -280,6 +280,14 @@ def test_a_text_that_is_cut_off_is_told() -> None:
     assert "the new text is cut off" in told(step(1), cut)
 
 
+def test_a_side_without_op_names_is_told() -> None:
+    bare = step(1)
+    named = bare.replace("negate(%y.0)", 'negate(%y.0), metadata={op_name="jit(f)/neg"}')
+    assert "the new text has no op_names" in told(named, bare)
+    assert "the old text has no op_names" in told(bare, named)
+    assert "has no op_names" not in told(named, named) + told(bare, step(2))
+
+
 def test_findings_are_told_with_what_they_say() -> None:
     unclear = step(1).replace("compare(%j, %n)", 'custom-call(%j, %n), custom_call_target="?"')
     unclear = unclear.replace(", direction=LT", "")
