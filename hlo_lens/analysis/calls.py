@@ -161,6 +161,13 @@ def written_computation(computation: Computation) -> Computation:
     return computation
 
 
+def written_instruction(instr: Instruction) -> Instruction:
+    """The instruction itself, or the `OP-start` that implies the computation it stands in."""
+    while instr.computation.host is not None:
+        instr = instr.computation.host
+    return instr
+
+
 def _sites_of(computation: Computation) -> Iterator[CallSite]:
     for index, opcode in enumerate(computation.opcodes):
         if opcode in CALLING_OPCODES or (opcode.endswith("-start") and opcode not in OWN_ASYNC):

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from hlo_lens.analysis.calls import CallGraph, written_computation
+from hlo_lens.analysis.calls import CallGraph, written_computation, written_instruction
 from hlo_lens.analysis.names import NO_NAME, PHASES, is_absolute, own_op_name, rank_of
 from hlo_lens.hlo import Computation, Instruction
 
@@ -106,8 +106,7 @@ class Naming:
 
     def phase(self, instr: Instruction) -> Phase:
         """The phase of an instruction; of an implied one, that of the one that implies it."""
-        while instr.computation.host is not None:
-            instr = instr.computation.host
+        instr = written_instruction(instr)
         if instr.index < 0:
             instr = instr.computation.module.instruction(instr.id)
         if instr.computation.index not in self._phases:

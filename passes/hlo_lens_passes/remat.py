@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from hlo_lens.analysis.calls import written_instruction
 from hlo_lens.analysis.names import is_absolute
 from hlo_lens.analysis.schedule import IDLE_TARGETS
 from hlo_lens.facts import (
@@ -242,14 +243,14 @@ class _Region:
         if self.barrier is not None:
             return self.barrier
         body = None if self.loop is None else self.loop.body
-        ranked = sorted(
+        nearest = min(
             (one for one, _ in self.ops),
             key=lambda one: (
                 body not in (one.instr.computation, *(c.computation for c in one.via[-1:])),
                 one.work is None,
             ),
         )
-        return ranked[0].instr
+        return nearest.instr
 
     @property
     def verdict(self) -> str:
@@ -469,7 +470,7 @@ class _Writer:
         flops = _flops(region.replayed("matmul"))
         forward = self._forward(position, found, region)
         self.regions.append(
-            common(self.program, position, _written(region.instr))
+            common(self.program, position, written_instruction(region.instr))
             | {
                 "kind": region.kind,
                 "scope": region.scope,
@@ -521,9 +522,9 @@ class _Writer:
             roles["loop", region.loop.instr.id] = None
         for one, verdict in region.ops:
             replayed = verdict.word == "replayed"
-            roles["replayed" if replayed else "operation", _written(one.instr).id] = None
+            roles["replayed" if replayed else "operation", written_instruction(one.instr).id] = None
             for twin in verdict.twins if replayed else ():
-                roles["twin", _written(twin).id] = None
+                roles["twin", written_instruction(twin).id] = None
         self.members += (Member("remat", number, role, position, instr) for role, instr in roles)
 
     def _add_operation(
@@ -536,8 +537,8 @@ class _Writer:
         times: int | None,
     ) -> None:
         number = len(self.operations)
-        instr = _written(one.instr)
-        twin = _written(verdict.twins[0]) if verdict.twins else None
+        instr = written_instruction(one.instr)
+        twin = written_instruction(verdict.twins[0]) if verdict.twins else None
         self.operations.append(
             common(self.program, position, instr)
             | {
@@ -558,7 +559,7 @@ class _Writer:
         self.members.append(Member("remat_ops", number, "operation", position, instr.id))
         self.members += (
             Member("remat_ops", number, "twin", position, twin)
-            for twin in dict.fromkeys(_written(twin).id for twin in verdict.twins)
+            for twin in dict.fromkeys(written_instruction(twin).id for twin in verdict.twins)
         )
 
 
@@ -613,13 +614,6 @@ def _evidence(region: _Region) -> str:
     return f"{words}: {first}"
 
 
-def _written(instr: Instruction) -> Instruction:
-    """The instruction of the text that an implied one belongs to."""
-    while instr.computation.host is not None:
-        instr = instr.computation.host
-    return instr
-
-
 # -- findings -------------------------------------------------------------------------------------
 
 
@@ -642,7 +636,7 @@ def _undone_finding(position: int, row: int, region: _Region, undone: int, left:
         f"the checkpoint at {region.scope} is undone for {undone} of {undone + left} operations:"
         " replayed before optimization, computed once after it",
         module=position,
-        instr=_written(region.instr).id,
+        instr=written_instruction(region.instr).id,
         evidence=(("remat", row),),
         help="scan over the layers, or keep prevent_cse=True and a back end that honours barriers",
     )

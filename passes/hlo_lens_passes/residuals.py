@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis import MOVES, Value, consumers, origin, stacked, trace
+from hlo_lens.analysis.calls import written_instruction
 from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.trips import Inference
 from hlo_lens.facts import (
@@ -191,7 +192,9 @@ class ResidualsPass:
                 findings.extend(side.offloads(saved, program, kept))
             for one in found:
                 members.extend(_members(len(rows), position, one))
-                rows.append(common(program, position, _written(one.instr)) | _row(one, names))
+                rows.append(
+                    common(program, position, written_instruction(one.instr)) | _row(one, names)
+                )
         return PassResult({"residuals": rows}, members, findings)
 
 
@@ -519,13 +522,6 @@ def _moves_to_host(call: Instruction, path: tuple[int, ...]) -> bool:
     return target == "MoveToHost"
 
 
-def _written(instr: Instruction) -> Instruction:
-    """The instruction of the text that an implied one belongs to."""
-    while instr.computation.host is not None:
-        instr = instr.computation.host
-    return instr
-
-
 def _row(one: _Residual, names: Mapping[side.Key, str]) -> dict[str, object]:
     shape = one.shape
     named = shape is not None and one.kind in _KEPT
@@ -546,7 +542,7 @@ def _row(one: _Residual, names: Mapping[side.Key, str]) -> dict[str, object]:
 
 
 def _id(instr: Instruction | None) -> int | None:
-    return None if instr is None else _written(instr).id
+    return None if instr is None else written_instruction(instr).id
 
 
 def _spelled(shape: Shape) -> str:
@@ -554,7 +550,9 @@ def _spelled(shape: Shape) -> str:
 
 
 def _members(row: int, module: int, one: _Residual) -> Iterator[Member]:
-    for role, instr in dict.fromkeys((role, _written(instr)) for role, instr in one.roles):
+    for role, instr in dict.fromkeys(
+        (role, written_instruction(instr)) for role, instr in one.roles
+    ):
         yield Member("residuals", row, role, module, instr.id)
 
 
