@@ -479,7 +479,6 @@ _RUN: Final = {
     "concat": Congruence._concat,
     "conditional": Congruence._conditional,
     "constant": Congruence._constant,
-    "copy_start": Congruence._move,
     "custom_call": Congruence._custom_call,
     "done": Congruence._move,
     "product": Congruence._product,

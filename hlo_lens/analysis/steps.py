@@ -54,7 +54,7 @@ _SIMPLE: Final = {
     "call": "call",
     "conditional": "conditional",
     "constant": "constant",
-    "copy-start": "copy_start",
+    "copy-start": "move",
     "fusion": "call",
     "tuple": "tuple",
     "while": "loop",
@@ -83,7 +83,7 @@ class Step(NamedTuple):
     kind: `move` (its operand 0), `view` (its operand 0, in another order), `element`, `tuple`,
     `constant`, `filled` (with a scalar), `elementwise`, `integer` (calculated, where its operands
     are integers), `select`, `general`, `collective`, `itself` (equal to nothing else), `call`,
-    `custom_call`, `loop`, `conditional`, `start`, `update`, `done`, `copy_start`, `slice`,
+    `custom_call`, `loop`, `conditional`, `start`, `update`, `done`, `slice`,
     `concat`, `product` (of matrices), `border` (of a shard_map).
     """
 

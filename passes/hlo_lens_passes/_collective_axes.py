@@ -145,8 +145,9 @@ def axes_of(operation: Instruction, meshes: Meshes) -> Axes | None:
     if (replicas or 1) > 1:
         return own
     wanted = _permuted(operation) if groups is None else _partition(groups)
-    for named_by in ("header", "text", "side_file"):
-        for mesh in getattr(meshes, named_by):
+    known = ("header", meshes.header), ("text", meshes.text), ("side_file", meshes.side_file)
+    for named_by, those in known:
+        for mesh in those:
             for names in _matching(mesh, wanted):
                 sizes = dict(mesh.axes)
                 return Axes(names, tuple(sizes[name] for name in names), named_by)

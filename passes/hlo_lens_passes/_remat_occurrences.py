@@ -58,8 +58,8 @@ class Occurrence:
     """An instruction where it is called.
 
     number: of its value, see `congruence`, in whatever order its elements are; given: in theirs.
-    op_name: with those of the callers. unit: what counts
-    as one of it: a windowed einsum is one matmul, and so are the copies of one in several fusions.
+    op_name: with those of the callers. unit: what counts as one of it: a windowed einsum is one
+    matmul, and so are the copies of one in several fusions; a collective is its row.
     times: how often it runs there in one execution of the entry; None: not known. in_forward:
     whether it stands in a loop of the forward.
     """
@@ -120,6 +120,9 @@ class Occurrences:
         self.of_any: list[Occurrence] = []
         self.taken: dict[int, int] = {}
         self._made = {loop.instr for loop in analysis.loops if origin(loop).compiler_made}
+        self._made_in: dict[Computation, list[Instruction]] = {}
+        for instr in self._made:
+            self._made_in.setdefault(instr.computation, []).append(instr)
         self._barred = any(
             not BARRIERS.isdisjoint(one.opcodes) for one in analysis.module.computations
         )
@@ -158,9 +161,8 @@ class Occurrences:
         compute = _computing(computation)
         values = context.evaluation.values
         place = self._place(context.via)
-        for instr in self._made:
-            if instr.computation is computation:
-                self.results[instr] = values[instr.index]
+        for instr in self._made_in.get(computation, ()):
+            self.results[instr] = values[instr.index]
         for index in compute:
             number = values[index]
             opcode = computation.opcodes[index]
