@@ -19,6 +19,7 @@ from hlo_lens.cli.common import (
     output_option,
     tell_of_broken_passes,
     verb,
+    words,
     write_json,
 )
 from hlo_lens.cli.page import width_of, write_lines
@@ -40,11 +41,6 @@ def _complete_keys(_ctx: click.Context, _param: click.Parameter, incomplete: str
     return [f"{given}{comma}{name}" for name in names if name.startswith(begun)]
 
 
-def _words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """A list by commas."""
-    return tuple(word for part in (value or "").split(",") if (word := part.strip()))
-
-
 @verb()
 @click.argument("file", metavar="FILE", type=INPUT)
 @choice_options
@@ -53,17 +49,17 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> t
     metavar="KEYS",
     default="loop,phase,kind",
     show_default=True,
-    callback=_words,
+    callback=words,
     shell_complete=_complete_keys,
     help="Group by these, of loop, phase, kind, axis, parameter, source, scope, dtype, group and "
     "any column of the table collectives.",
 )
-@click.option("--phase", metavar="PHASES", callback=_words, help="Only these: fwd, bwd, remat, …")
+@click.option("--phase", metavar="PHASES", callback=words, help="Only these: fwd, bwd, remat, …")
 @click.option(
-    "--loop", metavar="LOOPS", callback=_words, help="Only what is in these whiles; none: outside."
+    "--loop", metavar="LOOPS", callback=words, help="Only what is in these whiles; none: outside."
 )
 @click.option(
-    "--kind", metavar="KINDS", callback=_words, help="Only these: all-gather or AG, all-reduce, …"
+    "--kind", metavar="KINDS", callback=words, help="Only these: all-gather or AG, all-reduce, …"
 )
 @click.option(
     "--top",
@@ -154,10 +150,10 @@ def _write(report: Report, output_format: str, stream: IO[str]) -> None:
         names, rows = as_columns(report)
         stream.write(as_csv(QueryResult(names, rows)))
     elif output_format == "markdown":
-        from hlo_lens.collectives.markdown import as_markdown
+        from hlo_lens.present.markdown import as_markdown
 
-        stream.write(as_markdown(report))
+        stream.write(as_markdown(report, "collectives"))
     else:
-        from hlo_lens.collectives.terminal import as_lines
+        from hlo_lens.present.terminal import as_lines
 
         write_lines(as_lines(report, width=width_of(stream)), stream)

@@ -202,6 +202,11 @@ def format_option(*formats: str) -> Callable[[F], F]:
     )
 
 
+def words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """The callback of an option that takes a list by commas."""
+    return tuple(word for part in (value or "").split(",") if (word := part.strip()))
+
+
 def complete_tables(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Names of tables, for the shell."""
     from hlo_lens.facts import discover_passes

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hlo_lens.collectives.chosen import BY_DEFAULT, Filters, NoSuchNameError, keys_named
+from hlo_lens.collectives.chosen import BY_DEFAULT, Filters, keys_named
 from hlo_lens.collectives.report import Report, collectives_report
-from hlo_lens.collectives.rows import NotReadError
+from hlo_lens.present.chosen import NoSuchNameError
+from hlo_lens.present.reading import NotReadError
 
 __all__ = [
     "BY_DEFAULT",

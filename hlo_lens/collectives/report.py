@@ -24,7 +24,6 @@ from hlo_lens.collectives.rows import (
     time_text,
 )
 from hlo_lens.facts import Cell, Facts, Finding, Pass, Summary, Table
-from hlo_lens.facts.findings import LEVELS
 from hlo_lens.present.cells import Row
 from hlo_lens.present.groups import grouped
 from hlo_lens.present.page import Column
@@ -36,25 +35,14 @@ from hlo_lens.present.quantities import (
     executions_text,
     visible,
 )
+from hlo_lens.present.reading import gravest_first
+from hlo_lens.present.report import Section
 
 _WORDS: Final = {"nothing": "nothing", "light": "light work", "heavy": "heavy work", None: UNKNOWN}
 _FROM: Final = {
     "user": "as asked", "side_file": "provenance.json", "platform": "by the file name of the dump",
 }  # fmt: skip
 _RINGS: Final = "what one device sends, in a ring"
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Lines of cells under a title. `below` has what stands under each line; `notes` are last."""
-
-    title: str
-    about: str = ""
-    columns: tuple[Column, ...] = ()
-    lines: tuple[tuple[str, ...], ...] = ()
-    total: tuple[str, ...] | None = None
-    below: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +396,7 @@ def findings_of(found: Joined) -> list[Finding]:
         if finding.rule == "spec-broken"
         or (finding.module == found.module and not shown.isdisjoint(_collectives(facts, finding)))
     ]
-    return sorted(kept, key=lambda finding: -LEVELS.index(finding.level))
+    return gravest_first(kept)
 
 
 def _is_about(owner: Pass) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hlo_lens.collectives.chosen import Filters, checked, in_loops
-from hlo_lens.facts import COMMON, Column, Facts, Measure, Table, UnknownTableError
-from hlo_lens.facts.findings import PASS_FAILED, PLUGIN_BROKEN
+from hlo_lens.collectives.chosen import Filters, checked
+from hlo_lens.facts import COMMON, Column, Facts, Measure, Table
 from hlo_lens.present.cells import Cells, Row
+from hlo_lens.present.chosen import in_loops
 from hlo_lens.present.groups import total, total_runs
 from hlo_lens.present.quantities import Bounds, bounds_text, bytes_text, exactly
+from hlo_lens.present.reading import read
 
 COLLECTIVES: Final = "collectives"
 COSTS: Final = "collective_costs"
@@ -29,10 +29,6 @@ _PARTS: Final = (
     *(Column(f"{part}_ns_{end}", "int", "measure", "…")
       for part in ("whole", "exposed") for end in ("known", "most")),
 )  # fmt: skip
-
-
-class NotReadError(ValueError):
-    """A pass that is needed failed: no rows would look like no collectives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +130,7 @@ def joined(facts: Facts, filters: Filters) -> Joined:
 
 def compute(facts: Facts) -> None:
     """Fill the tables that are shown. Raises `NotReadError` where a pass is missing or fails."""
-    for table in (COLLECTIVES, COSTS):
-        with suppress(UnknownTableError):
-            facts.rows(table)
-        for finding in facts.findings:
-            is_broken = finding.rule in (PASS_FAILED.id, PLUGIN_BROKEN.id)
-            if is_broken and finding.message.replace(":", " ").startswith(f"pass {table} "):
-                raise NotReadError(finding.message)
+    read(facts, COLLECTIVES, COSTS)
 
 
 def _arrays(facts: Facts, module: int) -> Mapping[object, Sequence[Record]]:
@@ -195,7 +185,7 @@ def _filtered(rows: Sequence[Row], table: Table, filters: Filters, cells: Cells)
         module, loop, depth = (row[at] for at in place)
         return (module if isinstance(module, int) else 0), loop, depth
 
-    inside = in_loops(filters.loops, {place_of(row) for row in rows}, cells)
+    inside = in_loops(filters.loops, {place_of(row) for row in rows}, cells, "collective")
     for row in rows:
         if (
             (not filters.phases or (row[phase] or "none") in filters.phases)

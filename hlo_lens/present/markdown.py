@@ -1,14 +1,70 @@
-"""Pieces of a Markdown page: text that no mark hides in, tables, and what is folded away."""
+"""A report as Markdown, and pieces of such a page: text that no mark hides in, tables, findings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from hlo_lens.facts import Finding
 from hlo_lens.present.page import Column
 from hlo_lens.present.quantities import visible
+from hlo_lens.present.report import Report, Section
+from hlo_lens.present.terminal import cut, legend, more
 
 _LONG = 12  # rows of a table that is folded away
+_MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
+
+
+def as_markdown(report: Report, topic: str) -> str:
+    """The report as a part of a page, for a pull request: findings behind the head, then tables."""
+    parts = [f"## {escaped(report.name)}: {topic}", ""]
+    if report.place:
+        parts += [escaped(report.place), ""]
+    parts += [f"- **{word}**: {escaped(sentence)}" for word, sentence in report.head]
+    parts.append("")
+    for finding in report.findings:
+        parts += finding_items(finding)
+    if report.findings:
+        parts.append("")
+    for section in report.sections:
+        parts += section_parts(section)
+    if signs := legend(report.sections):
+        parts.append(f"<sub>{signs}</sub>")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def finding_items(finding: Finding, *, side: str = "") -> Iterator[str]:
+    """An item of a list; `side` says which program it is of."""
+    whose = f" ({side})" if side else ""
+    head = f"{_MARKS[finding.level]} **{finding.level}** `{finding.rule}`{whose}"
+    yield f"- {head}: {escaped(finding.message)}"
+    if finding.help:
+        yield f"  <br>{escaped(finding.help)}"
+
+
+def section_parts(section: Section, limit: int = 0) -> list[str]:
+    """A section, `limit` of its lines (0: all)."""
+    lines = cut(section.lines, limit)
+    body = _table(section, lines) if section.columns else []
+    if section.about:
+        body = [f"{escaped(section.about[:1].upper() + section.about[1:])}.", "", *body]
+    notes = [*more(len(section.lines), limit, "lines"), *section.notes]
+    if body and notes:
+        body.append("")
+    body += [f"{escaped(text)}  " for text in notes]
+    return folded_section(section.title, body, len(lines))
+
+
+def _table(section: Section, lines: Sequence[Sequence[str]]) -> list[str]:
+    below = section.below[: len(lines)] or ("",) * len(lines)
+    head = table_lines(section.columns, ())
+    rows = [row_line(cells) for cells in lines]
+    if any(below):
+        # A table has no room under a row: what stands there is a last column.
+        rows = [row_line((*cells, under)) for cells, under in zip(lines, below, strict=True)]
+        head = [f"{head[0]} |", f"{head[1]}---|"]
+    total = [] if section.total is None else [row_line(section.total, mark="**")]
+    return [*head, *rows, *total]
 
 
 def folded_section(title: str, body: Sequence[str], rows: int) -> list[str]:

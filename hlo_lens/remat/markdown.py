@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hlo_lens.present.markdown import escaped, folded_section, table_lines
+from hlo_lens.present.markdown import escaped, finding_items, section_parts, table_lines
 from hlo_lens.present.page import Column
-from hlo_lens.remat.report import Report, Section, answer_word
-from hlo_lens.remat.terminal import cut, legend, more
+from hlo_lens.present.terminal import cut, legend, more
+from hlo_lens.remat.report import Report, answer_word
 
 _SIGNS = {True: "✅", False: "❌", None: "❔"}
-_MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
 _ANSWERS = (Column(""), Column(""), Column(""))
 
 
@@ -18,18 +17,13 @@ def as_markdown(report: Report, *, limit: int = 0) -> str:
     """The report as a part of a page, `limit` lines of each list (0: all)."""
     parts = list(_head(report))
     for told in report.findings:
-        finding = told.finding
-        head = f"{_MARKS[finding.level]} **{finding.level}** `{finding.rule}`"
-        whose = f" ({told.side})" if told.side else ""
-        parts.append(f"- {head}{whose}: {escaped(finding.message)}")
-        if finding.help:
-            parts.append(f"  <br>{escaped(finding.help)}")
+        parts += finding_items(told.finding, side=told.side)
     if report.findings:
         parts.append("")
     for section in cut(report.sections, limit):
-        parts += _section(section, limit)
+        parts += section_parts(section, limit)
     parts += [f"{escaped(text)}.\n" for text in more(len(report.sections), limit, "parts")]
-    if signs := legend(report):
+    if signs := legend(report.sections):
         parts.append(f"<sub>{signs}</sub>")
     return "\n".join(parts).rstrip() + "\n"
 
@@ -50,14 +44,3 @@ def _head(report: Report) -> Iterator[str]:
     for note in report.notes:
         yield f"{escaped(note[:1].upper() + note[1:])}."
         yield ""
-
-
-def _section(section: Section, limit: int) -> list[str]:
-    lines = cut(section.lines, limit)
-    body = table_lines(section.columns, lines) if section.columns else []
-    notes = [*more(len(section.lines), limit, "lines"), *section.notes]
-    if body and notes:
-        body.append("")
-    body += [f"{escaped(text)}  " for text in notes]
-    title = f"{section.title}: {section.about}" if section.about else section.title
-    return folded_section(title, body, len(lines))

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hlo_lens.facts import Facts, Finding
-from hlo_lens.facts.findings import LEVELS
+from hlo_lens.present import reading
 from hlo_lens.present.cells import Cells
 from hlo_lens.present.groups import grouped
 from hlo_lens.present.page import Column
 from hlo_lens.present.quantities import UNKNOWN, bytes_text, count_text, flops_text, visible
+from hlo_lens.present.report import Section
 from hlo_lens.program import Program
 from hlo_lens.remat.joint import (
     HEAVY,
@@ -30,17 +31,6 @@ from hlo_lens.remat.joint import (
 _KEPT = ("stacked", "barrier", "direct", "copy_of_input")
 _OWNERS = ("remat", "residuals")
 _WORDS = {True: "yes", False: "no", None: "not known"}
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Lines of cells under a title; `notes` stand below them."""
-
-    title: str
-    about: str = ""
-    columns: tuple[Column, ...] = ()
-    lines: tuple[tuple[str, ...], ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +158,9 @@ def _numbers(stage: StagePair) -> Section:
         if not row["saved_exact"]:
             reasons.setdefault(inexact(stage.name, module), []).append(name)
     notes = [f"{_and(names)}: {reason}" for reason, names in reasons.items()]
-    return Section(stage.name, about, (Column(""), Column(""), *right), tuple(lines), tuple(notes))
+    return Section(
+        stage.name, about, (Column(""), Column(""), *right), tuple(lines), notes=tuple(notes)
+    )
 
 
 def _number_text(column: str, value: object) -> str:
@@ -269,7 +261,7 @@ def _kept(facts: Facts, module: int, row: Record) -> Section:
         "",
         tuple(columns[at] for at in used) if lines else (),
         tuple(tuple(line[at] for at in used) for line in lines),
-        tuple(notes),
+        notes=tuple(notes),
     )
 
 
@@ -326,7 +318,7 @@ def _region(region: Record, about: str, operations: Sequence[Record]) -> Section
         about,
         columns if lines else (),
         tuple(line[: len(columns)] for line in lines),
-        tuple(notes),
+        notes=tuple(notes),
     )
 
 
@@ -356,8 +348,4 @@ _OPCODES = 6  # that are named of what is cheap
 
 def findings_of(facts: Facts) -> list[Finding]:
     """What the passes about residuals and remat have to say, the gravest first."""
-    owners = {facts.registry.owners[name].name: facts.registry.owners[name] for name in _OWNERS}
-    facts.run(owners.values())
-    rules = {rule.id for owner in owners.values() for rule in owner.rules}
-    found = [finding for finding in facts.findings if finding.rule in rules]
-    return sorted(found, key=lambda finding: -LEVELS.index(finding.level))
+    return reading.findings_of(facts, _OWNERS)

@@ -23,10 +23,10 @@ from hlo_lens.collectives import (
     keys_named,
 )
 from hlo_lens.collectives.rows import time_text
-from hlo_lens.collectives.terminal import as_lines
 from hlo_lens.facts import Cell, Column, Facts, Finding, PassResult, Rule, Table, discover_passes
 from hlo_lens.hlo import parse
 from hlo_lens.present.page import plain
+from hlo_lens.present.terminal import as_lines
 from hlo_lens.program import Program
 from tests import shared
 from tests.cli.test_hostile_text import ACTS, PAYLOADS, TEXT

@@ -1,0 +1,49 @@
+"""Tables and findings of the passes that a report is about, told apart from those that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from hlo_lens.facts import Facts, Finding, UnknownTableError
+from hlo_lens.facts.findings import LEVELS, PASS_FAILED, PLUGIN_BROKEN
+
+
+class NotReadError(ValueError):
+    """A pass that is needed failed: no rows would look like there being nothing."""
+
+
+def read(facts: Facts, *tables: str) -> None:
+    """Fill the tables. Raises `NotReadError` where a pass is missing or fails."""
+    problems = [problem for table in tables if (problem := not_read(facts, table)) is not None]
+    if problems:
+        # A pass that failed says more than that a table is missing, which may be why it did.
+        raise NotReadError(next((one for one in problems if one.startswith("pass ")), problems[0]))
+
+
+def not_read(facts: Facts, table: str) -> str | None:
+    """Why the rows of a table are not known, as a sentence; None where they are."""
+    owner = facts.registry.owners.get(table)
+    with suppress(UnknownTableError):
+        facts.rows(table)
+    names = {table} if owner is None else {table, owner.name}
+    for finding in facts.findings:
+        is_broken = finding.rule in (PASS_FAILED.id, PLUGIN_BROKEN.id)
+        words = finding.message.replace(":", " ").split(maxsplit=2)
+        if is_broken and words[:1] == ["pass"] and words[1] in names:
+            return finding.message
+    return f"no pass fills the table {table}" if owner is None else None
+
+
+def findings_of(facts: Facts, tables: Iterable[str]) -> list[Finding]:
+    """What the passes that own these tables have to say, the gravest first."""
+    found = {name: facts.registry.owners.get(name) for name in tables}
+    owners = {owner.name: owner for owner in found.values() if owner is not None}
+    facts.run(owners.values())
+    rules = {rule.id for owner in owners.values() for rule in owner.rules}
+    return gravest_first(finding for finding in facts.findings if finding.rule in rules)
+
+
+def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Errors, warnings, notes; each in the order given."""
+    return sorted(findings, key=lambda finding: -LEVELS.index(finding.level))

@@ -1,0 +1,79 @@
+"""A report on one topic as lines for a terminal or a text file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TypeVar
+
+from hlo_lens.present.findings import finding_lines
+from hlo_lens.present.page import PROSE, Line, Span, folded, grid, line
+from hlo_lens.present.quantities import UNKNOWN, count_text, visible
+from hlo_lens.present.report import Report, Section
+
+_SIGNS = {UNKNOWN: f"{UNKNOWN} not known", "≥": "≥ at least", "≤": "≤ at most"}
+
+T = TypeVar("T")
+
+
+def as_lines(report: Report, *, width: int | None = None) -> Iterator[Line]:
+    """The report; where `width` is None, rows are not folded and sentences at `PROSE` columns."""
+    prose = width or PROSE
+    yield line(Span(report.name, "bold"), f"  {report.place}" if report.place else "")
+    widest = max((len(word) for word, _ in report.head), default=0)
+    for word, sentence in report.head:
+        first, *others = folded(
+            f"{word.ljust(widest)}  {sentence}", prose, indent="  ", hanging=" " * (widest + 4)
+        )
+        end = 2 + len(word)
+        yield line("  ", Span(first[2:end], "bold cyan"), first[end:])
+        yield from map(line, others)
+    for section in report.sections:
+        yield ()
+        yield from section_lines(section, width)
+    if signs := legend(report.sections):
+        yield ()
+        yield line(Span(signs, "dim"))
+    if report.findings:
+        yield ()
+    for finding in report.findings:
+        yield from finding_lines(finding, prose)
+
+
+def section_lines(section: Section, width: int | None, limit: int = 0) -> Iterator[Line]:
+    """A section, `limit` of its lines (0: all)."""
+    about = f"  {section.about}" if section.about else ""
+    yield line(Span(visible(section.title), "bold cyan"), Span(about, "dim"))
+    if section.columns:
+        yield from grid(
+            section.columns,
+            cut(section.lines, limit),
+            width=width,
+            footer=section.total,
+            below=cut(section.below, limit),
+        )
+    for text in (*more(len(section.lines), limit, "lines"), *section.notes):
+        for part in folded(text, width or PROSE, indent="  ", hanging="    "):
+            yield line(Span(part, "dim"))
+
+
+def legend(sections: Iterable[Section]) -> str:
+    """What the signs mean that the sections use."""
+    cells = [
+        cell.replace(f" {UNKNOWN} ", " ")  # of a range
+        for section in sections
+        for cell in chain(section.total or (), *section.lines)
+    ]
+    used = [text for sign, text in _SIGNS.items() if any(sign in cell for cell in cells)]
+    return ", ".join(used)
+
+
+def cut(items: Sequence[T], limit: int) -> Sequence[T]:
+    """The first `limit` items; all for 0."""
+    return items[:limit] if limit else items
+
+
+def more(number: int, limit: int, what: str) -> Iterator[str]:
+    """How many of a list are not shown, if any."""
+    if limit and number > limit:
+        yield f"… {count_text(number - limit)} more {what}; --limit 0 shows all"
