@@ -15,6 +15,7 @@ With any other dimension a convolution is none.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from hlo_lens.hlo import Shape
@@ -56,6 +57,21 @@ class Axis:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class ConvDot:
+    """The dot that a convolution is: the size of each batch dimension that is not 1, and the
+    products of the other dimensions of the left operand, of the right one, and of those summed."""
+
+    batches: tuple[int, ...]
+    lhs: int
+    rhs: int
+    contracted: int
+
+    @property
+    def batch(self) -> int:
+        return prod(self.batches)
+
+
 def conv_as_dot(
     shapes: tuple[Shape, Shape, Shape],
     labels: DimLabels,
@@ -63,9 +79,9 @@ def conv_as_dot(
     *,
     feature_groups: int = 1,
     batch_groups: int = 1,
-) -> dict[Kind, int] | None:
-    """Sizes of the dot that a convolution is, by kind of dimension, from the shapes of its
-    operands and result; None where it is none, or its text is at odds with itself.
+) -> ConvDot | None:
+    """The dot that a convolution is, from the shapes of its operands and result; None where it is
+    none, or its text is at odds with itself.
 
     Groups of features or of the batch are batch dimensions of the dot.
     """
@@ -79,18 +95,23 @@ def conv_as_dot(
     groups = feature_groups * batch_groups
     if groups < 1 or rows % batch_groups or features % groups:
         return None
-    sizes: dict[Kind, int] = {
-        "batch": groups,
-        "lhs": rows // batch_groups,
-        "rhs": features // groups,
-        "contracted": contracted,
+    sizes: dict[Kind, list[int]] = {
+        "batch": [groups],
+        "lhs": [rows // batch_groups],
+        "rhs": [features // groups],
+        "contracted": [contracted],
     }
     for axis in axes:
         kind = axis.kind
         if kind is None:
             return None
-        sizes[kind] *= max(axis.inputs, axis.window)
-    return sizes
+        sizes[kind].append(max(axis.inputs, axis.window))
+    return ConvDot(
+        tuple(size for size in sizes["batch"] if size != 1),
+        prod(sizes["lhs"]),
+        prod(sizes["rhs"]),
+        prod(sizes["contracted"]),
+    )
 
 
 def _axis(

@@ -9,7 +9,7 @@ from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._calls import attributes_of, config_of, entry_of, result_of, target_of
 from hlo_lens_passes._catalogue import Catalogue
-from hlo_lens_passes._matmul_dims import Dims, Matmul, config_dims, dtypes, sizes
+from hlo_lens_passes._matmul_dims import Dims, Matmul, config_dims, dtypes, ragged_groups, sizes
 
 _SCALED_DOTS: Final = frozenset(("__op$block_scaled_dot", "__cudnn$blockScaledDot"))
 _ENGINE_GEMMS: Final = frozenset(("te_gemm_ffi", "te_gemm_v2_ffi"))
@@ -48,11 +48,12 @@ def read_call(call: Instruction, known: Catalogue) -> Matmul:
             ",".join(str(one).lower() for one in precision) if isinstance(precision, list) else None
         ),
         **sizes(dims, operands),
+        "groups": None if ragged is None else ragged_groups(dims, call.operands),
         "ragged": ragged is not None or entry.op == "grouped_gemm",
         "epilogue": named(get(*gemm, "epilogue"), "", ""),
         "dims": None if dims is None else dims.described(),
     }
-    return Matmul(columns, operands)
+    return Matmul(columns, operands, dims)
 
 
 def by_contract(

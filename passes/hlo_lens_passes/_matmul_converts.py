@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.dataflow import Value, consumers, trace
 from hlo_lens.hlo import Instruction
-from hlo_lens_passes._calls import result_of
+from hlo_lens_passes._matmul_dims import result_path
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph
@@ -53,10 +53,7 @@ def converts_before(
 
 def convert_after(graph: CallGraph, matmul: Instruction) -> list[Convert]:
     """The nearest convert of the result, alone in a list; [] where there is none."""
-    result = result_of(matmul)
-    element = (0,) if result is not None and result.is_tuple else ()
-    path = (1, *element) if matmul.opcode.endswith("-start") else element
-    for user in consumers(graph, matmul, path, moves=_MOVES):
+    for user in consumers(graph, matmul, result_path(matmul), moves=_MOVES):
         if user.opcode == "convert":
             convert = _described(graph, matmul, user, None)
             if convert is not None:

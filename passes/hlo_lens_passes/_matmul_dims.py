@@ -15,10 +15,12 @@ from hlo_lens_passes._calls import result_of
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """What the text says of one matmul: columns, and its operands (left, right; () unknown)."""
+    """What the text says of one matmul: columns, its operands (left, right; () unknown), and its
+    dimension numbers, where it is one that has them."""
 
     columns: Mapping[str, object]
     operands: tuple[Instruction, ...]
+    dims: Dims | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,11 @@ class Dims:
         found = {name: getattr(self, name) for name in names}
         ragged = {name: getattr(self, name) for name in ("lhs_ragged", "rhs_group")}
         return {**found, **{name: dims for name, dims in ragged.items() if dims}}
+
+    def is_plain(self, rank: int | None) -> bool:
+        """Whether an operand of that rank has one contracted and one other dimension beside its
+        batch; so that both are, ask for both ranks."""
+        return len(self.lhs_contracting) == 1 and rank == len(self.lhs_batch) + 2
 
     def sizes(self, lhs: Shape, rhs: Shape) -> dict[str, int | None]:
         """batch, m, n, k and flops; all NULL where the numbers do not fit the shapes.
@@ -81,6 +88,26 @@ def sizes(dims: Dims | None, operands: Sequence[Instruction]) -> dict[str, int |
     if dims is None or len(shapes) < 2 or shapes[0] is None or shapes[1] is None:
         return {}
     return dims.sizes(shapes[0], shapes[1])
+
+
+def result_path(matmul: Instruction) -> tuple[int, ...]:
+    """Where in what the instruction gives its product is: a call may give scratch memory besides,
+    a start its operands."""
+    result = result_of(matmul)
+    element = (0,) if result is not None and result.is_tuple else ()
+    return (1, *element) if matmul.opcode.endswith("-start") else element
+
+
+def ragged_groups(dims: Dims | None, operands: Sequence[Instruction]) -> int | None:
+    """How many groups a ragged dot has: as many as the right operand has matrices, or, where that
+    has no dimension of groups, as many as there are sizes in the third operand, whose last
+    dimension they are."""
+    at = 1 if dims is not None and dims.rhs_group else 2
+    shape = shape_of(operands[at]) if len(operands) > at else None
+    if shape is None or not shape.is_array:
+        return None
+    numbers = dims.rhs_group if dims is not None and dims.rhs_group else (shape.rank - 1,)
+    return size(shape.dimensions, numbers) if are_dimensions(numbers, shape.dimensions) else None
 
 
 _DIM_ATTRIBUTES: Final = {

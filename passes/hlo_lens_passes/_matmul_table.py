@@ -41,25 +41,66 @@ TABLE: Final = Table(
         Column(
             "operand_precision", "text", "structural", "precision asked for each operand, by commas"
         ),
-        Column("batch", "int", "measure", "product of the batch dimensions"),
+        Column(
+            "batch",
+            "int",
+            "measure",
+            "product of the batch dimensions; the groups of a ragged one are none, nor is what"
+            " stands for them in a TPU convolution",
+        ),
         Column("m", "int", "measure", "product of the other dimensions of the left operand"),
         Column("n", "int", "measure", "product of the other dimensions of the right operand"),
-        Column("k", "int", "measure", "product of the contracted dimensions"),
+        Column(
+            "k",
+            "int",
+            "measure",
+            "product of the contracted dimensions; of one slice where split_k cuts them in a batch",
+        ),
+        Column(
+            "groups",
+            "int",
+            "measure",
+            "how many groups of rows a ragged one has; NULL for every other",
+        ),
         Column(
             "flops",
             "flops",
             "measure",
             "2·batch·m·n·k of one execution; of a ragged one an upper bound, reached when the"
-            " groups cover every row; NULL for a ragged convolution, whose text counts every group",
+            " groups cover every row: the number of groups does not count",
         ),
         Column(
             "ragged",
             "bool",
             "structural",
-            "whether groups of rows have a matrix each: ragged-dot, a grouped gemm, or what the"
-            " TPU compiler says is one",
+            "whether groups of rows have a matrix each: ragged-dot, a grouped gemm or kernel, or a"
+            " convolution whose TPU config says so (is_ragged_dot, or a mask whose other groups are"
+            " skipped)",
         ),
         Column("epilogue", "text", "structural", "what a gemm call does to its result besides"),
+        Column(
+            "workspace_bytes",
+            "bytes",
+            "measure",
+            "scratch memory that a gemm call takes as the last leaf of its result",
+        ),
+        Column(
+            "split_k",
+            "int",
+            "measure",
+            "slices that the contraction is cut in, their products added up behind: as the config"
+            " of its fusion says, or as a batch dimension that every use sums over; NULL where"
+            " nothing shows it",
+        ),
+        Column(
+            "tiles",
+            "json",
+            "structural",
+            "tile sizes of the kernel, as {output, contracted}, each in the order of dimensions;"
+            " NULL where no config says them",
+        ),
+        Column("num_warps", "int", "structural", "warps of a block of a Triton kernel"),
+        Column("num_stages", "int", "structural", "pipeline stages of a Triton kernel"),
         Column(
             "converts",
             "text",
@@ -78,6 +119,13 @@ TABLE: Final = Table(
             "json",
             "volatile",
             "the nearest convert that takes its result, as {from, to, via}; NULL for none",
+        ),
+        Column(
+            "dequantized",
+            "text",
+            "structural",
+            "operands that are fp8 made wide again in front of it, as `lhs f8e4m3fn->bf16 × scalar,"
+            " rhs f8e4m3fn->bf16`, the scale told where there is one; NULL for none",
         ),
         Column("dims", "json", "structural", "its dimension numbers, where the text has them"),
     ),
@@ -109,9 +157,18 @@ TABLE: Final = Table(
                 Cell("b{batch}", blank=(1,)),
                 Cell("m{m} n{n} k{k}"),
                 Cell("ragged", words=("ragged", "")),
+                Cell("{groups} groups"),
+                Cell("split-K {split_k}", blank=(1,)),
                 Cell("epilogue", blank=("default",)),
             ),
-            details=(Cell("target"), Cell("algorithm"), Cell("converts")),
+            details=(
+                Cell("target"),
+                Cell("algorithm"),
+                Cell("converts"),
+                Cell("dequantized"),
+                Cell("tiles"),
+                Cell("workspace_bytes", "workspace"),
+            ),
             total=Measure("computes", "per_step", "flops"),
         ),
     ),

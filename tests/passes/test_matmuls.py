@@ -417,11 +417,46 @@ ENTRY main {
 """
 
 
-def test_a_native_ragged_convolution_counts_every_group_so_its_flops_are_not_known() -> None:
-    sql = "select ragged, batch, m, n, k, flops from matmuls"
-    assert ask(RAGGED, sql) == [(1, 16, 4, 2, 8, None)]
-    dense = RAGGED.replace("true", "false")
-    assert ask(dense, sql) == [(0, 16, 4, 2, 8, 2 * 16 * 4 * 2 * 8)]
+def test_a_native_ragged_convolution_has_its_groups_as_a_batch_and_works_on_each_row_once() -> None:
+    sql = "select ragged, batch, m, n, k, groups, flops from matmuls"
+    assert ask(RAGGED, sql) == [(1, 1, 4, 2, 8, 16, 2 * 4 * 2 * 8)]
+    said = RAGGED.replace('dot":true', 'dot":true,"num_groups_in_ragged_dot":"8"')
+    assert ask(said, sql) == [(1, 2, 4, 2, 8, 8, 2 * 2 * 4 * 2 * 8)]
+    # A number that does not fit says nothing of which part of the batch the groups are.
+    assert ask(said.replace('"8"', '"5"'), sql) == [(1, None, 4, 2, 8, None, None)]
+
+
+def test_a_dense_convolution_of_the_same_shapes_is_not_ragged() -> None:
+    sql = "select ragged, batch, m, n, k, groups, flops from matmuls"
+    dense = [(0, 16, 4, 2, 8, None, 2 * 16 * 4 * 2 * 8)]
+    assert ask(RAGGED.replace("true", "false"), sql) == dense
+    # The words in metadata are no config.
+    named = RAGGED.replace('{"convolution_algorithm_config":{"is_ragged_dot":true}}', '{"a":1}')
+    named = named.replace("calls=fused", 'calls=fused, metadata={op_name="is_ragged_dot"}')
+    assert ask(named, sql) == dense
+
+
+def masked(mode: str, dims: str) -> str:
+    config = (
+        f'{{"mask_aggregator_config":{{"mask_dim_to_iteration_index":[{dims}],'
+        f'"iteration_skipper_mode":"ITERATION_SKIPPER_MODE_{mode}"}}}}'
+    )
+    return RAGGED.replace('{"convolution_algorithm_config":{"is_ragged_dot":true}}', config)
+
+
+@pytest.mark.parametrize(
+    ("mode", "dims", "ragged"),
+    [
+        ("GROUP_STARTS", '"1","4"', 1),
+        ("EARLY_EXIT", '"4"', 1),  # a device that has one group
+        ("INVALID", '"1","4"', 0),
+        ("GROUP_STARTS", "", 0),  # what only computes where groups start
+    ],
+)
+def test_a_mask_whose_other_groups_are_skipped_makes_a_convolution_ragged(
+    mode: str, dims: str, ragged: int
+) -> None:
+    assert ask(masked(mode, dims), "select ragged from matmuls") == [(ragged,)]
 
 
 # -- converts
