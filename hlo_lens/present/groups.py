@@ -172,10 +172,8 @@ def _range_text(column: Column, values: Sequence[object]) -> str:
     known = [value for value in values if isinstance(value, int)]
     if not known:
         return UNKNOWN
-    text = unit_text(column)
-    if min(known) == max(known):
-        return text(known[0])
-    return f"{text(min(known))} – {text(max(known))}"
+    low, high = map(unit_text(column), (min(known), max(known)))
+    return low if low == high else f"{low} – {high}"
 
 
 def total_runs(table: Table, rows: Sequence[Row]) -> Bounds | None:
