@@ -47,7 +47,7 @@ _MOVES: Final = frozenset(
 _SCALE_MOVES: Final = frozenset(("bitcast", "convert", "copy", "reshape"))
 _MOST_STEPS: Final = 32
 _SIDES: Final = ("lhs", "rhs")
-_NOT_THE_FORM: Final = "it is the GPU, its CUDA or ROCm, or a compile that knew neither"
+_NOT_THE_FORM: Final = "the GPU, its CUDA or ROCm is too old, or the compile knew neither"
 _GEMM_DTYPES: Final = frozenset(("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"))
 
 
@@ -167,7 +167,8 @@ def _why(found: Sequence[Dequantized], plain: bool) -> str:
         return "an fp8 gemm takes one contracted and one other dimension of each operand"
     sides = " and ".join(_SIDES[one.operand] for one in found if one.reconverted)
     if sides:
-        return f"what is scaled of {sides} is converted again, which the pattern does not allow"
-    return (
-        "the form is right, so the GPU, its CUDA or ROCm, or what the compile knew of them is not"
-    )
+        return (
+            f"what is scaled of {sides} is converted again: where the program does so, that is why;"
+            f" where XLA did, {_NOT_THE_FORM}"
+        )
+    return _NOT_THE_FORM
