@@ -1,0 +1,205 @@
+"""Rows laid out for every group and masked: how XLA expands a ragged dot to a dense one.
+
+The expansion (XLA's ragged_dot_rewriter.cc, and jax's own for a CPU) broadcasts the rows over a new
+dimension of groups and keeps each where its number lies between the start and the end of the
+group: `select(start <= iota < end, broadcast(rows), 0)`, start and end being the cumulative sums of
+the group sizes. What makes a mask one of groups:
+
+- an order comparison of an iota along the rows with one integer a group, which is no iota itself
+  (a causal mask compares two iotas; one-hot routing asks for equality, and along the groups);
+- rows that are the same for all groups (a padding mask takes from what each sequence has of its
+  own).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.analysis.dataflow import Value, attribute_text, constant_value, trace
+from hlo_lens.hlo.attributes import parse_int, parse_ints
+from hlo_lens_passes._ragged_origins import operand, operands, origin_of, shape_at
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis.calls import CallGraph
+    from hlo_lens.hlo import Instruction
+
+_KEPT: Final = frozenset(("copy", "convert"))
+_NOTHING: Final[frozenset[str]] = frozenset()
+_ORDER: Final = frozenset(("LT", "LE", "GT", "GE"))
+_MOST_NESTED: Final = 32
+# How far back from a bound the sum of the group sizes is looked for.
+_MOST_LOOKED_AT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A mask of groups: which dimensions are the groups and the rows.
+
+    cumulative: whether the bounds are seen to be sums of group sizes. parts: the comparisons.
+    """
+
+    groups: int
+    rows: int
+    cumulative: bool
+    parts: tuple[Instruction, ...]
+
+    def described(self) -> tuple[str, ...]:
+        bounds = "cumulative group sizes" if self.cumulative else "one bound a group"
+        return ("mask", "iota compare", bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A select that keeps rows for their group. rows: what is laid out for every group."""
+
+    select: Value
+    mask: Mask
+    rows: Value
+
+
+class Masks:
+    """The masks of a module, each looked at once."""
+
+    def __init__(self, graph: CallGraph) -> None:
+        self.graph = graph
+        self._known: dict[Value, Masked | None] = {}
+
+    def masked(self, value: Value) -> Masked | None:
+        """What is masked, where a value is a select by a mask of groups; else None."""
+        if value.instr.opcode != "select" or value.path:
+            return None
+        if value not in self._known:
+            try:
+                self._known[value] = self._read(value)
+            except ValueError:
+                self._known[value] = None
+        return self._known[value]
+
+    def _read(self, select: Value) -> Masked | None:
+        chosen, given, zero = (*operands(select), None, None, None)[:3]
+        if chosen is None or given is None or zero is None:
+            return None
+        mask = self.mask(chosen)
+        if mask is None or not self._is_zero(zero):
+            return None
+        laid_out = self.laid_out(given, mask.groups)
+        return None if laid_out is None else Masked(select, mask, laid_out)
+
+    def _is_zero(self, value: Value) -> bool:
+        at = trace(self.graph, value, moves=_KEPT | {"broadcast", "bitcast", "reshape"})
+        return constant_value(self.graph, at.instr) == 0
+
+    def laid_out(self, value: Value, groups: int) -> Value | None:
+        """What is the same for every group, where a value is a broadcast over them."""
+        at = trace(self.graph, value, moves=_KEPT)
+        if at.instr.opcode != "broadcast":
+            return None
+        dimensions = _dimensions(at)
+        shape = shape_at(at)
+        wide = shape is not None and 0 <= groups < shape.rank
+        return operand(at, 0) if wide and groups not in dimensions else None
+
+    def mask(self, value: Value, depth: int = 0) -> Mask | None:
+        """The mask that a truth value is. Raises ValueError for attributes it cannot read."""
+        at = trace(self.graph, value, moves=_KEPT)
+        opcode, first = at.instr.opcode, operand(at, 0)
+        if first is None or depth > _MOST_NESTED:
+            return None
+        if opcode == "compare":
+            return self._compared(at)
+        if opcode == "and":
+            both = [self.mask(one, depth + 1) for one in operands(at)]
+            return _both(both[0], both[1]) if len(both) == 2 else None
+        inner = None
+        if opcode in ("broadcast", "transpose", "bitcast", "reshape"):
+            inner = self.mask(first, depth + 1)
+        return None if inner is None else self._carried(inner, at)
+
+    def _carried(self, inner: Mask, at: Value) -> Mask | None:
+        """A mask in other dimensions."""
+        opcode = at.instr.opcode
+        if opcode == "broadcast":
+            places = _dimensions(at)
+            if max(inner.groups, inner.rows) >= len(places):
+                return None
+            groups, rows = places[inner.groups], places[inner.rows]
+        else:
+            origin = origin_of(self.graph, at, lambda one: one.instr != at.instr)
+            if origin is None:
+                return None
+            names = [{label for label, _ in factors} for factors in origin.factors]
+            if {inner.groups} not in names or {inner.rows} not in names:
+                return None
+            groups, rows = names.index({inner.groups}), names.index({inner.rows})
+        return Mask(groups, rows, inner.cumulative, inner.parts)
+
+    def _compared(self, compare: Value) -> Mask | None:
+        if (attribute_text(compare.instr, "direction") or "") not in _ORDER:
+            return None
+        both = list(operands(compare))
+        if len(both) != 2:
+            return None
+        for numbered, bound in (both, both[::-1]):
+            rows = self._counted(numbered)
+            along = None if rows is None else self._one_a_group(bound)
+            if rows is not None and along is not None and along[0] != rows:
+                groups, bounds = along
+                cumulative = self._is_cumulative(bounds)
+                return Mask(groups, rows, cumulative, (compare.instr,))
+        return None
+
+    def _counted(self, value: Value) -> int | None:
+        """The dimension along which a value counts 0, 1, 2, …; None where it is no iota."""
+        at = trace(self.graph, value, moves=_KEPT)
+        places: tuple[int, ...] | None = None
+        while at.instr.opcode == "broadcast" and (inner := operand(at, 0)) is not None:
+            found = _dimensions(at)
+            places = found if places is None else tuple(places[d] for d in found)
+            at = trace(self.graph, inner, moves=_KEPT)
+        if at.instr.opcode != "iota":
+            return None
+        dimension = parse_int(attribute_text(at.instr, "iota_dimension") or "")
+        if places is None:
+            return dimension
+        return places[dimension] if dimension < len(places) else None
+
+    def _one_a_group(self, value: Value) -> tuple[int, Value] | None:
+        """The one dimension along which an integer differs, and these integers."""
+        at = trace(self.graph, value, moves=_KEPT)
+        inner = operand(at, 0)
+        if at.instr.opcode != "broadcast" or inner is None:
+            return None
+        shape, places = shape_at(inner), _dimensions(at)
+        if shape is None or shape.dtype[:1] not in ("s", "u") or len(places) != shape.rank:
+            return None
+        wide = [d for d, size in enumerate(shape.dimensions) if size != 1]
+        source = trace(self.graph, inner, moves=_KEPT | {"bitcast", "reshape"})
+        if len(wide) != 1 or source.instr.opcode in ("iota", "constant"):
+            return None
+        return places[wide[0]], inner
+
+    def _is_cumulative(self, bounds: Value) -> bool:
+        """Whether a windowed sum, or a scan, is what bounds are made of."""
+        waiting = [bounds]
+        for at in islice(waiting, _MOST_LOOKED_AT):  # grows while it is walked
+            at = trace(self.graph, at, moves=_NOTHING)
+            if at.instr.opcode in ("reduce-window", "scan"):
+                return True
+            waiting += operands(at)
+        return False
+
+
+def _both(one: Mask | None, other: Mask | None) -> Mask | None:
+    """A row lies behind the start of its group and in front of its end."""
+    if one is None or other is None or (one.groups, one.rows) != (other.groups, other.rows):
+        return None
+    cumulative = one.cumulative or other.cumulative
+    return Mask(one.groups, one.rows, cumulative, (*one.parts, *other.parts))
+
+
+def _dimensions(value: Value) -> tuple[int, ...]:
+    """Raises ValueError."""
+    return parse_ints(attribute_text(value.instr, "dimensions") or "{}")
+

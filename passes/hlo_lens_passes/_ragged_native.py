@@ -1,0 +1,292 @@
+"""Ragged dots that are still there, and those that became one grouped kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.analysis.collectives import shape_of
+from hlo_lens.analysis.dataflow import Value, trace
+from hlo_lens.hlo import Instruction
+from hlo_lens_passes._calls import attributes_of, config_of, result_of
+from hlo_lens_passes._matmul_dims import Dims, config_dims, dot_dims
+from hlo_lens_passes._matmul_convs import ragged_config
+from hlo_lens_passes._matmul_fusions import fusions_around
+from hlo_lens_passes._ragged_found import FIRST, LAST, Ragged, class_of, sides_of
+from hlo_lens_passes._ragged_origins import Origin, origin_of
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis.calls import CallGraph
+    from hlo_lens.hlo import Shape
+    from hlo_lens_passes._ragged_masks import Masks
+
+Row = Mapping[str, object]
+
+_FUSED: Final = {"triton": "triton_fusion", "cudnn": "cudnn_fusion"}
+
+
+# ---------------------------------------------------------------------------------- by dims
+
+
+def ragged_dot(graph: CallGraph, dot: Instruction, row: Row) -> Ragged:
+    """A `ragged-dot`, alone or in the custom fusion of a back end that runs it as one kernel."""
+    fusions = list(fusions_around(graph, dot))
+    backend = _text(row["backend"])
+    lowering = _FUSED.get(backend or "", "ragged-dot")
+    shapes = [shape_of(one) for one in dot.operands[:2]]
+    dims = dot_dims(attributes_of(dot), shapes, result_of(dot))
+    found = Ragged(dot, lowering, backend=backend)
+    found.members.append(("dot", dot))
+    found.evidence.append("ragged-dot")
+    if lowering != "ragged-dot":
+        found.members += [("fusion", one) for one in fusions]
+        found.evidence.append(f"custom fusion of {backend}")
+    _by_dims(found, dims, row)
+    if lowering == "ragged-dot":
+        found.flops = None
+    return found
+
+
+def grouped_call(graph: CallGraph, call: Instruction, row: Row) -> Ragged:
+    """A call of a library's grouped gemm, with ragged dimension numbers in its config."""
+    config = config_of(attributes_of(call))
+    get = (lambda *_: None) if config is None else config.get
+    gemm = ("grouped_gemm_backend_config",)
+    numbers = get(*gemm, "gemm_backend_config", "dot_dimension_numbers")
+    ragged = get(*gemm, "ragged_dot_dimension_numbers")
+    dims = None if ragged is None else config_dims(numbers or {}, ragged)
+    found = Ragged(call, "grouped_gemm", backend=_text(row["backend"]))
+    found.members.append(("call", call))
+    found.evidence.append(f"custom call {row['target']}")
+    if dims is not None:
+        found.evidence.append("ragged dimension numbers")
+    found.workspace = _workspace(result_of(call))
+    _by_dims(found, dims, row)
+    return found
+
+
+def _by_dims(found: Ragged, dims: Dims | None, row: Row) -> None:
+    """Class, variant, sizes and operands of what has ragged dimension numbers."""
+    instr = found.instr
+    found.m, found.n, found.k = (_whole(row[name]) for name in ("m", "n", "k"))
+    found.flops = found.useful = _whole(row["flops"])
+    found.dtypes = tuple(_text(row[f"{of}_dtype"]) for of in ("lhs", "rhs", "out"))
+    found.results = (Value(instr),)
+    if dims is None:
+        return
+    operands = instr.operands
+    if len(operands) >= 2:
+        found.lhs, found.rhs = Value(operands[0]), Value(operands[1])
+    found.groups = _groups(instr, dims)
+    ragged = set(dims.lhs_ragged)
+    if not ragged or len(operands) < 2:
+        return
+    if ragged <= set(dims.lhs_batch):
+        found.variant = "batch"
+    elif ragged <= set(dims.lhs_contracting):
+        found.variant, found.kind = "contracting", "wgrad"
+    elif ragged.isdisjoint((*dims.lhs_batch, *dims.lhs_contracting)):
+        found.variant = "non_contracting"
+        shape = shape_of(operands[1])
+        named = (*dims.rhs_batch, *dims.rhs_group, *dims.rhs_contracting)
+        free = [] if shape is None else [d for d in range(shape.rank) if d not in named]
+        if len(free) == len(dims.rhs_contracting) == 1:
+            found.kind = class_of(FIRST if dims.rhs_contracting[0] < free[0] else LAST)
+
+
+def _groups(instr: Instruction, dims: Dims) -> int | None:
+    """The size of the group dimension of the weights, else the number of group sizes."""
+    operands = instr.operands
+    shape = shape_of(operands[1]) if len(operands) > 1 else None
+    if dims.rhs_group and shape is not None and dims.rhs_group[0] < shape.rank:
+        return shape.dimensions[dims.rhs_group[0]]
+    sizes = shape_of(operands[2]) if len(operands) > 2 else None
+    return sizes.dimensions[-1] if sizes is not None and sizes.dimensions else None
+
+
+def _workspace(result: Shape | None) -> int | None:
+    """What the call takes to work in: bytes that stand last in its result."""
+    if result is None or not result.is_tuple or len(result.elements) < 2:
+        return None
+    last = result.elements[-1]
+    return last.bytes if last.dtype in ("s8", "u8") and last.rank == 1 else None
+
+
+# ---------------------------------------------------------------------------------- kernels
+
+
+def kernel_call(graph: CallGraph, call: Instruction, row: Row) -> Ragged:
+    """A Mosaic kernel for groups of rows: of XLA's TPU compiler, megablox or tokamax.
+
+    Rows [M,K] and weights [G,K,N] give [M,N]; rows and cotangents give [G,K,N] (gmm and tgmm of
+    jax/experimental/pallas/ops/tpu/megablox). Tables of groups, in front of them, have rank 1.
+    """
+    kernel = str(row["kernel"] or "")
+    found = Ragged(call, "mosaic_kernel", backend=_text(row["family"]), results=(Value(call),))
+    found.members.append(("call", call))
+    found.evidence.append(f"kernel name {kernel}")
+    arrays = [one for one in call.operands if (shape := shape_of(one)) and shape.rank >= 2]
+    found.members += _tables(graph, call)
+    given = result_of(call)
+    if given is not None and given.is_tuple and given.elements:
+        given = given.elements[0]
+        found.results = (Value(call, (0,)),)
+    if len(arrays) < 2 or given is None:
+        return found
+    lhs, rhs = arrays[:2]
+    left, right = shape_of(lhs), shape_of(rhs)
+    assert left is not None and right is not None
+    found.lhs, found.rhs = Value(lhs), Value(rhs)
+    found.dtypes = (left.dtype, right.dtype, given.dtype)
+    if (left.rank, right.rank, given.rank) == (2, 3, 2):
+        _rows_kernel(graph, found, (left, right, given), kernel)
+    elif (left.rank, right.rank, given.rank) == (2, 2, 3):
+        found.variant, found.kind = "contracting", "wgrad"
+        found.groups, found.m, found.n = given.dimensions
+        found.k = right.dimensions[0]
+        found.evidence.append("rows and cotangents give one matrix a group")
+    sizes = found.m, found.n, found.k
+    if None not in sizes:
+        found.flops = found.useful = 2 * prod(size for size in sizes if size is not None)
+    return found
+
+
+def _rows_kernel(
+    graph: CallGraph, found: Ragged, shapes: tuple[Shape, Shape, Shape], kernel: str
+) -> None:
+    left, right, given = shapes
+    found.variant = "non_contracting"
+    found.groups = right.dimensions[0]
+    found.m, found.k = left.dimensions
+    found.n = given.dimensions[1]
+    contracted = _contracted_by(kernel, right, found.k, found.n)
+    assert found.rhs is not None
+    origin = origin_of(graph, found.rhs)
+    if contracted is None or origin is None:
+        return
+    place = place_in_weights(origin, origin.of((contracted,)), origin.of((3 - contracted,)))
+    found.kind = class_of(contracted if place is None else place)
+    found.evidence.append(f"dimension {place or contracted} of the weights is contracted")
+
+
+def _contracted_by(kernel: str, weights: Shape, k: int | None, n: int | None) -> int | None:
+    """Which dimension of the weights a kernel contracts: XLA's own the first behind the groups,
+    gmm also the last, with transpose_rhs, which only the sizes can show."""
+    if kernel.startswith("ragged-dot"):
+        return FIRST
+    if k == n:
+        return None
+    return {(k, n): FIRST, (n, k): LAST}.get((weights.dimensions[1], weights.dimensions[2]))
+
+
+def place_in_weights(
+    origin: Origin, contracted: tuple[tuple[int, int], ...], free: tuple[tuple[int, int], ...]
+) -> int | None:
+    """FIRST or LAST: where in the weights, as they come, the contracted dimension stands; None
+    where it is not one, or they are none of [G,K,N]."""
+    summed, kept = {label for label, _ in contracted}, {label for label, _ in free}
+    if len(summed) != 1 or len(kept) != 1 or summed == kept:
+        return None
+    return FIRST if min(summed) < min(kept) else LAST
+
+
+def _tables(graph: CallGraph, call: Instruction) -> Iterator[tuple[str, Instruction]]:
+    """The call that makes the tables of groups for a kernel."""
+    found: dict[Instruction, None] = {}
+    for one in call.operands:
+        shape = shape_of(one)
+        if shape is not None and shape.rank == 1:
+            at = trace(graph, Value(one)).instr
+            if at.opcode == "custom-call":
+                found[at] = None
+    return (("metadata", one) for one in found)
+
+
+# ---------------------------------------------------------------------------------- TPU
+
+
+def is_native(graph: CallGraph, conv: Instruction) -> bool:
+    """Whether the TPU compiler's config of a convolution, or of a fusion around it, says that it
+    is a ragged dot, or that its loops skip what belongs to another group."""
+    return ragged_config(graph, conv) is not None
+
+
+def native(graph: CallGraph, conv: Instruction, masks: Masks) -> Ragged:
+    """A convolution of a TPU that runs over the rows of each group only.
+
+    As text it is a batched dot [G,M,K] × [G,K,N] of rows laid out for every group, with what
+    belongs to another group masked: in the result, or of a weight gradient in both operands.
+    """
+    fusions = list(fusions_around(graph, conv))
+    found = Ragged(conv, "tpu_native", backend="xla_tpu")
+    found.members.append(("convolution", conv))
+    found.members += [("fusion", one) for one in fusions]
+    config = ragged_config(graph, conv)
+    flag = config is not None and config.get("convolution_algorithm_config", "is_ragged_dot")
+    found.evidence.append("is_ragged_dot" if flag else "iteration_skipper_mode")
+    outer = fusions[-1] if fusions else conv
+    found.results = (Value(outer),)
+    sides = sides_of(conv)
+    operands = conv.operands
+    if sides is None or len(operands) < 2:
+        return found
+    inside = {conv.computation, *(one.computation for one in fusions[:-1])} if fusions else set()
+
+    def ends(value: Value) -> bool:
+        return bool(inside) and value.instr.computation not in inside and not value.via
+
+    origins = [origin_of(graph, Value(one), ends) for one in operands[:2]]
+    shapes = [shape_of(one) for one in operands[:2]]
+    out = result_of(conv)
+    found.dtypes = (*(None if s is None else s.dtype for s in shapes), out and out.dtype)
+    if None in origins or None in shapes:
+        return found
+    left, right = (one for one in origins if one is not None)
+    kept = [masks.masked(one.sources[0]) for one in (left, right)]
+    first, second = sides
+    size = [shape.dimensions for shape in shapes if shape is not None]
+    found.groups = _product(size[0], first.batch)
+    found.m, found.n = _product(size[0], first.free), _product(size[1], second.free)
+    found.k = _product(size[0], first.summed)
+    sizes = found.m, found.n, found.k
+    if None not in sizes:
+        found.flops = found.useful = 2 * prod(one for one in sizes if one is not None)
+    if kept[0] is not None and kept[1] is not None:
+        found.variant, found.kind = "contracting", "wgrad"
+        found.lhs, found.rhs = kept[0].rows, kept[1].rows
+        found.members += [("mask", one.select.instr) for one in kept if one is not None]
+        found.evidence.append("both operands masked by group")
+        return found
+    found.variant = "non_contracting"
+    swapped = masks.laid_out(right.sources[0], _at(right, second.batch)) is not None
+    weights, side = (left, first) if swapped else (right, second)
+    rows = masks.laid_out(
+        (right if swapped else left).sources[0],
+        _at(right, second.batch) if swapped else _at(left, first.batch),
+    )
+    found.lhs, found.rhs = rows, weights.sources[0]
+    place = place_in_weights(weights, weights.of(side.summed), weights.of(side.free))
+    found.kind = class_of(place)
+    if place is not None:
+        found.evidence.append(f"dimension {place} of the weights is contracted")
+    return found
+
+
+def _at(origin: Origin, dimensions: tuple[int, ...]) -> int:
+    """The dimension of the origin that these are; -1 where it is not one."""
+    labels = {label for label, _ in origin.of(dimensions)}
+    return labels.pop() if len(labels) == 1 else -1
+
+
+def _product(sizes: tuple[int | None, ...], dimensions: tuple[int, ...]) -> int | None:
+    found = [sizes[d] for d in dimensions]
+    return None if None in found else prod(one for one in found if one is not None)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,303 @@
+"""Ragged dots that became a dense contraction over all groups of masked rows.
+
+Forward and data gradient contract groups and K at once: [M,G·K] × [G·K,N], perhaps in slices that
+a reduce adds up (split K; it may cut along the groups). A weight gradient is a batch of dots over
+all rows, one a group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.analysis.collectives import shape_of
+from hlo_lens.analysis.dataflow import Value, consumers, steps
+from hlo_lens.analysis.names import last_component
+from hlo_lens.hlo.attributes import parse_ints
+from hlo_lens_passes._calls import attributes_of, result_of
+from hlo_lens_passes._matmul_fusions import fusions_around
+from hlo_lens_passes._ragged_found import Ragged, Side, class_of, sides_of
+from hlo_lens_passes._ragged_native import place_in_weights
+from hlo_lens_passes._ragged_origins import Origin, aligned, operand, origin_of, shape_at
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis import ModuleAnalysis
+    from hlo_lens.analysis.calls import CallGraph
+    from hlo_lens.hlo import Computation, Instruction
+    from hlo_lens_passes._ragged_masks import Masked, Masks
+
+# What changes how a result lies in memory, and its dtype.
+_MOVES: Final = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
+# What does not write a buffer of its own.
+_FREE: Final = frozenset(("bitcast", "get-tuple-element", "parameter", "tuple", "opt-barrier"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """An operand of a dot: its dimensions, where it comes from, and what is masked in it."""
+
+    value: Value
+    side: Side
+    origin: Origin
+    masked: tuple[Masked, ...]
+
+    @property
+    def labels(self) -> tuple[int, int] | None:
+        """Dimensions of groups and rows in the sources; None where nothing is masked."""
+        found = {(one.mask.groups, one.mask.rows) for one in self.masked}
+        return found.pop() if len(found) == 1 else None
+
+    def names(self, dimensions: tuple[int, ...]) -> set[int]:
+        return {label for label, _ in self.origin.of(dimensions)}
+
+    def size(self, dimensions: tuple[int, ...], label: int | None = None) -> int:
+        """The product of the sizes of some dimensions, or of what `label` has of them."""
+        factors = self.origin.of(dimensions)
+        return prod(n for name, n in factors if label is None or name == label)
+
+
+def padded(analysis: ModuleAnalysis, matmul: Instruction, masks: Masks) -> Ragged | None:
+    """The dense form of a ragged dot that a matmul is; None where it is another one."""
+    graph = analysis.graph
+    sides, operands = sides_of(matmul), matmul.operands
+    if sides is None:
+        return None
+    both: list[_Operand] = []
+    for one, side in zip(operands[:2], sides, strict=True):
+        origin = origin_of(graph, Value(one))
+        if origin is None:
+            return None
+        masked = [masks.masked(source) for source in origin.sources]
+        kept = tuple(each for each in masked if each is not None)
+        both.append(_Operand(Value(one), side, origin, kept if len(kept) == len(masked) else ()))
+    left, right = both
+    if left.labels is not None and right.labels is not None:
+        return _weight_gradient(graph, matmul, left, right)
+    if left.labels is not None:
+        return _rows(graph, matmul, left, right)
+    if right.labels is not None:
+        return _rows(graph, matmul, right, left)
+    return None
+
+
+def _weight_gradient(
+    graph: CallGraph, matmul: Instruction, left: _Operand, right: _Operand
+) -> Ragged | None:
+    """Groups are a batch, and the rows are summed: `[G,M,K], [G,M,N] -> [G,K,N]`."""
+    for one in (left, right):
+        assert one.labels is not None
+        groups, rows = one.labels
+        meeting = one.names(one.side.meeting)
+        if groups not in one.names(one.side.batch) or meeting != {groups, rows}:
+            return None
+        if {groups, rows} & one.names(one.side.free):
+            return None
+    assert left.labels is not None
+    groups, rows = left.labels
+    found = _found(matmul, left, right)
+    found.variant, found.kind = "contracting", "wgrad"
+    found.groups = left.size(left.side.batch, groups)
+    found.k = left.size(left.side.meeting, rows)
+    found.m, found.n = left.size(left.side.free), right.size(right.side.free)
+    found.lhs, found.rhs = left.masked[0].rows, right.masked[0].rows
+    found.split_k = left.size(left.side.batch) // found.groups
+    found.evidence += ["rows summed", "groups a batch"]
+    return _finished(graph, found, (left, right))
+
+
+def _rows(
+    graph: CallGraph, matmul: Instruction, rows: _Operand, weights: _Operand
+) -> Ragged | None:
+    """Groups and K are summed at once, the rows are free: `[M,G·K], [G·K,N] -> [M,N]`."""
+    assert rows.labels is not None
+    groups, row = rows.labels
+    side = rows.side
+    if groups not in rows.names(side.meeting) or row not in rows.names(side.free):
+        return None
+    if groups in rows.names(side.free) or row in rows.names(side.meeting):
+        return None
+    found = _found(matmul, rows, weights)
+    slices = rows.size(side.batch)
+    if slices > 1:
+        reduce = _added_up(graph, matmul, len(side.batch))
+        if reduce is None:
+            return None
+        found.members.append(("reduce", reduce))
+        found.evidence.append("slices added up")
+    found.variant = "non_contracting"
+    found.groups = rows.size(side.meeting, groups)
+    found.m, found.n = rows.size(side.free), weights.size(weights.side.free)
+    found.k = rows.size(side.meeting) // found.groups
+    found.split_k = slices
+    found.lhs, found.rhs = rows.masked[0].rows, weights.origin.sources[0]
+    found.evidence.append("groups and K summed at once")
+    inner, outer = rows.origin.of(side.meeting), weights.origin.of(weights.side.meeting)
+    of_groups = aligned(inner, outer, groups)
+    contracted = tuple(factor for factor in outer if factor[0] not in of_groups)
+    place = place_in_weights(weights.origin, contracted, weights.origin.of(weights.side.free))
+    if len(of_groups) == 1 and place is not None:
+        found.kind = class_of(place)
+        found.evidence.append(f"dimension {place} of the weights is contracted")
+    return _finished(graph, found, (rows,))
+
+
+def _found(matmul: Instruction, *operands: _Operand) -> Ragged:
+    masked = [one for each in operands for one in each.masked]
+    found = Ragged(matmul, "dense_padded")
+    found.members.append(("dot", matmul))
+    found.evidence += masked[0].mask.described()
+    for one in dict.fromkeys(each.select.instr for each in masked):
+        found.members.append(("mask", one))
+    for part in dict.fromkeys(part for each in masked for part in each.mask.parts):
+        found.members.append(("compare", part))
+    return found
+
+
+def _finished(graph: CallGraph, found: Ragged, masked: tuple[_Operand, ...]) -> Ragged:
+    """The numbers that all forms have."""
+    sides = sides_of(found.instr)
+    shapes = [shape_of(one) for one in found.instr.operands[:2]]
+    if sides is not None and shapes[0] is not None and shapes[1] is not None:
+        first, second = shapes[0].dimensions, shapes[1].dimensions
+        sizes = [first[d] for d in (*sides[0].batch, *sides[0].free, *sides[0].summed)]
+        sizes += [second[d] for d in sides[1].free]
+        found.flops = 2 * prod(size for size in sizes if size is not None)
+    assert found.m is not None and found.n is not None and found.k is not None
+    found.useful = 2 * found.m * found.n * found.k
+    found.results = (Value(found.instr),)
+    found.dtypes = _dtypes(found)
+    found.extra_bytes = _extra(graph, found, masked)
+    return found
+
+
+def _dtypes(found: Ragged) -> tuple[str | None, ...]:
+    """Of rows and weights as they come; the text does not show that of the result, which is added
+    up in another one."""
+    shapes = [None if one is None else shape_at(one) for one in (found.lhs, found.rhs)]
+    return tuple(None if shape is None else shape.dtype for shape in shapes)
+
+
+# ---------------------------------------------------------------------------------- around it
+
+
+def _added_up(graph: CallGraph, matmul: Instruction, batch: int) -> Instruction | None:
+    """The reduce that adds up the slices of a split sum: over the batch dimensions of a dot, which
+    stand first in its result."""
+    origin_ends = matmul
+    for user in consumers(graph, matmul, moves=_MOVES):
+        if user.opcode != "reduce":
+            continue
+        given = operand(Value(user), 0)
+        origin = None
+        if given is not None:
+            origin = origin_of(graph, given, lambda one: one.instr == origin_ends)
+        try:
+            dimensions = parse_ints(attributes_of(user).get("dimensions", "{}"))
+            if origin is None:
+                continue
+            summed = {label for label, _ in origin.of(dimensions)}
+        except (ValueError, IndexError):
+            continue
+        wide = _wide(matmul, batch)
+        if summed and summed == wide:
+            return user
+    return None
+
+
+def _wide(matmul: Instruction, batch: int) -> set[int]:
+    shape = result_of(matmul)
+    return set() if shape is None else {d for d in range(batch) if shape.dimensions[d] != 1}
+
+
+def _extra(graph: CallGraph, found: Ragged, masked: tuple[_Operand, ...]) -> int | None:
+    """Bytes that only the expansion writes: masked copies, less the rows in them, and slices."""
+    total = 0
+    for one in masked:
+        written = _written(graph, one)
+        if written is None:
+            return None
+        rows = shape_at(one.masked[0].rows)
+        if written and rows is not None:
+            total += written - sum(_bytes(each.rows) for each in one.masked)
+    if found.split_k is not None and found.split_k > 1:
+        shape = result_of(found.instr)
+        reduce = next((instr for role, instr in found.members if role == "reduce"), None)
+        inside = reduce is not None and reduce.computation is found.instr.computation
+        alone = not any(True for _ in fusions_around(graph, found.instr))
+        if shape is not None and (alone or not inside):
+            total += shape.bytes or 0
+    return total
+
+
+def _bytes(value: Value) -> int:
+    shape = shape_at(value)
+    return 0 if shape is None else shape.bytes or 0
+
+
+def _written(graph: CallGraph, one: _Operand) -> int | None:
+    """Bytes of the buffers between what masks and the dot that takes it; 0 where it is fused."""
+    selects = {each.select.instr for each in one.masked}
+    total, passed = 0, set[Value]()
+    waiting = [one.value]
+    for value in waiting:  # grows while it is walked
+        for at in steps(graph, value, moves=_MOVES):
+            if at in passed:
+                break
+            passed.add(at)
+            opcode = at.instr.opcode
+            if opcode not in _FREE and not _is_fused(graph, at.instr.computation):
+                shape = shape_at(at)
+                if shape is None:
+                    return None
+                total += shape.bytes or 0
+            if at.instr in selects:
+                break
+            if opcode in ("concatenate", "slice", "pad"):
+                count = len(at.instr.operands) if opcode == "concatenate" else 1
+                waiting += [x for n in range(count) if (x := operand(at, n)) is not None]
+    return total
+
+
+def _is_fused(graph: CallGraph, computation: Computation) -> bool:
+    site = graph.only_caller(computation)
+    return site is not None and site.kind == "fusion"
+
+
+# ---------------------------------------------------------------------------------- by name
+
+
+def batched(analysis: ModuleAnalysis, matmul: Instruction, row: object) -> Ragged | None:
+    """A ragged dot whose ragged dimension is a batch: a plain batched dot, which only its name
+    tells from another one (jax lowers it so, for all rows of all groups)."""
+    name = analysis.full_op_name(matmul)
+    if name is None or last_component(name) != "ragged_dot_general":
+        return None
+    sides = sides_of(matmul)
+    shapes = [shape_of(one) for one in matmul.operands[:2]]
+    if sides is None or not sides[0].batch or shapes[0] is None or shapes[1] is None:
+        return None
+    origins = [origin_of(analysis.graph, Value(one)) for one in matmul.operands[:2]]
+    if any(
+        one is None or any(source.instr.opcode == "select" for source in one.sources)
+        for one in origins
+    ):
+        return None
+    first, second = shapes[0].dimensions, shapes[1].dimensions
+    sizes = [
+        [first[d] for d in sides[0].batch],
+        [first[d] for d in sides[0].free],
+        [second[d] for d in sides[1].free],
+        [first[d] for d in sides[0].summed],
+    ]
+    if any(size is None for each in sizes for size in each):
+        return None
+    groups, m, n, k = (prod(size for size in each if size is not None) for each in sizes)
+    found = Ragged(matmul, "dense_padded", variant="batch", results=(Value(matmul),))
+    found.members.append(("dot", matmul))
+    found.evidence += ["op_name ragged_dot_general", "a batched dot, nothing masked"]
+    found.groups, found.m, found.n, found.k = groups, m, n, k
+    found.flops = found.useful = 2 * groups * m * n * k
+    found.split_k, found.extra_bytes = 1, 0
+    found.dtypes = tuple(None if shape is None else shape.dtype for shape in shapes)
+    return found
