@@ -31,14 +31,15 @@ class Ragged:
     """One ragged dot.
 
     instr: the dot, convolution or call. matmul: its row of `matmuls`. lhs, rhs: rows and weights;
-    of a weight gradient rows and cotangents. result: what it gives, as the rest of the program
-    takes it. members: (role, instruction). flops: what it issues; None where nobody knows yet.
+    of a weight gradient rows and cotangents; several where they are put together. results: what it
+    gives, as the rest of the program takes it. members: (role, instruction). flops: what it issues;
+    None where nobody knows yet. dtypes: of lhs, rhs and result, as far as they are known.
     """
 
     instr: Instruction
     lowering: str
-    lhs: Value | None = None
-    rhs: Value | None = None
+    lhs: tuple[Value, ...] = ()
+    rhs: tuple[Value, ...] = ()
     results: tuple[Value, ...] = ()
     kind: Class | None = None
     variant: Variant | None = None
@@ -161,9 +162,7 @@ def _kind(
     return Axis(lhs, rhs, out, step, low, window.lhs_dilate[at], window.rhs_dilate[at]).kind
 
 
-def _placed(
-    labels: str, batch: Sequence[str], summed: Sequence[str], free: Sequence[str]
-) -> Side:
+def _placed(labels: str, batch: Sequence[str], summed: Sequence[str], free: Sequence[str]) -> Side:
     def at(names: Sequence[str]) -> tuple[int, ...]:
         return tuple(labels.index(name) for name in names if name in labels)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _KEPT: Final = frozenset(("copy", "convert"))
 _NOTHING: Final[frozenset[str]] = frozenset()
 _ORDER: Final = frozenset(("LT", "LE", "GT", "GE"))
+ONE_GROUP: Final = -1
 _MOST_NESTED: Final = 32
 # How far back from a bound the sum of the group sizes is looked for.
 _MOST_LOOKED_AT: Final = 64
@@ -37,7 +38,9 @@ _MOST_LOOKED_AT: Final = 64
 class Mask:
     """A mask of groups: which dimensions are the groups and the rows.
 
-    cumulative: whether the bounds are seen to be sums of group sizes. parts: the comparisons.
+    groups: ONE_GROUP where there is only one and so no dimension; then the rows are masked as any
+    padding is, and only a name can tell what for. cumulative: whether the bounds are seen to be
+    sums of group sizes. parts: the comparisons.
     """
 
     groups: int
@@ -84,8 +87,19 @@ class Masks:
         mask = self.mask(chosen)
         if mask is None or not self._is_zero(zero):
             return None
-        laid_out = self.laid_out(given, mask.groups)
-        return None if laid_out is None else Masked(select, mask, laid_out)
+        one = mask.groups == ONE_GROUP
+        rows = self._without_ones(given) if one else self.laid_out(given, mask.groups)
+        return None if rows is None else Masked(select, mask, rows)
+
+    def _without_ones(self, value: Value) -> Value:
+        """What a value is before a broadcast gives it a dimension of size 1."""
+        at = trace(self.graph, value, moves=_KEPT)
+        inner = operand(at, 0) if at.instr.opcode == "broadcast" else None
+        if inner is None:
+            return at
+        shapes = shape_at(at), shape_at(inner)
+        counts = [None if shape is None else shape.element_count for shape in shapes]
+        return inner if counts[0] is not None and counts[0] == counts[1] else at
 
     def _is_zero(self, value: Value) -> bool:
         at = trace(self.graph, value, moves=_KEPT | {"broadcast", "bitcast", "reshape"})
@@ -124,15 +138,20 @@ class Masks:
             places = _dimensions(at)
             if max(inner.groups, inner.rows) >= len(places):
                 return None
-            groups, rows = places[inner.groups], places[inner.rows]
+            rows = places[inner.rows]
+            groups = ONE_GROUP if inner.groups == ONE_GROUP else places[inner.groups]
         else:
             origin = origin_of(self.graph, at, lambda one: one.instr != at.instr)
             if origin is None:
                 return None
             names = [{label for label, _ in factors} for factors in origin.factors]
-            if {inner.groups} not in names or {inner.rows} not in names:
+            if {inner.rows} not in names:
                 return None
-            groups, rows = names.index({inner.groups}), names.index({inner.rows})
+            rows, groups = names.index({inner.rows}), ONE_GROUP
+            if inner.groups != ONE_GROUP:
+                if {inner.groups} not in names:
+                    return None
+                groups = names.index({inner.groups})
         return Mask(groups, rows, inner.cumulative, inner.parts)
 
     def _compared(self, compare: Value) -> Mask | None:
@@ -166,7 +185,8 @@ class Masks:
         return places[dimension] if dimension < len(places) else None
 
     def _one_a_group(self, value: Value) -> tuple[int, Value] | None:
-        """The one dimension along which an integer differs, and these integers."""
+        """The one dimension along which an integer differs, and these integers; ONE_GROUP where
+        it is the same everywhere."""
         at = trace(self.graph, value, moves=_KEPT)
         inner = operand(at, 0)
         if at.instr.opcode != "broadcast" or inner is None:
@@ -176,9 +196,9 @@ class Masks:
             return None
         wide = [d for d, size in enumerate(shape.dimensions) if size != 1]
         source = trace(self.graph, inner, moves=_KEPT | {"bitcast", "reshape"})
-        if len(wide) != 1 or source.instr.opcode in ("iota", "constant"):
+        if len(wide) > 1 or source.instr.opcode in ("iota", "constant"):
             return None
-        return places[wide[0]], inner
+        return (places[wide[0]] if wide else ONE_GROUP), inner
 
     def _is_cumulative(self, bounds: Value) -> bool:
         """Whether a windowed sum, or a scan, is what bounds are made of."""
@@ -202,4 +222,3 @@ def _both(one: Mask | None, other: Mask | None) -> Mask | None:
 def _dimensions(value: Value) -> tuple[int, ...]:
     """Raises ValueError."""
     return parse_ints(attribute_text(value.instr, "dimensions") or "{}")
-

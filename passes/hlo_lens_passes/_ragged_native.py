@@ -10,8 +10,8 @@ from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.dataflow import Value, trace
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._calls import attributes_of, config_of, result_of
-from hlo_lens_passes._matmul_dims import Dims, config_dims, dot_dims
 from hlo_lens_passes._matmul_convs import ragged_config
+from hlo_lens_passes._matmul_dims import Dims, config_dims, dot_dims
 from hlo_lens_passes._matmul_fusions import fusions_around
 from hlo_lens_passes._ragged_found import FIRST, LAST, Ragged, class_of, sides_of
 from hlo_lens_passes._ragged_origins import Origin, origin_of
@@ -77,7 +77,7 @@ def _by_dims(found: Ragged, dims: Dims | None, row: Row) -> None:
         return
     operands = instr.operands
     if len(operands) >= 2:
-        found.lhs, found.rhs = Value(operands[0]), Value(operands[1])
+        found.lhs, found.rhs = (Value(operands[0]),), (Value(operands[1]),)
     found.groups = _groups(instr, dims)
     ragged = set(dims.lhs_ragged)
     if not ragged or len(operands) < 2:
@@ -126,7 +126,7 @@ def kernel_call(graph: CallGraph, call: Instruction, row: Row) -> Ragged:
     found = Ragged(call, "mosaic_kernel", backend=_text(row["family"]), results=(Value(call),))
     found.members.append(("call", call))
     found.evidence.append(f"kernel name {kernel}")
-    arrays = [one for one in call.operands if (shape := shape_of(one)) and shape.rank >= 2]
+    arrays = [(one, shape) for one in call.operands if (shape := shape_of(one)) and shape.rank >= 2]
     found.members += _tables(graph, call)
     given = result_of(call)
     if given is not None and given.is_tuple and given.elements:
@@ -134,10 +134,8 @@ def kernel_call(graph: CallGraph, call: Instruction, row: Row) -> Ragged:
         found.results = (Value(call, (0,)),)
     if len(arrays) < 2 or given is None:
         return found
-    lhs, rhs = arrays[:2]
-    left, right = shape_of(lhs), shape_of(rhs)
-    assert left is not None and right is not None
-    found.lhs, found.rhs = Value(lhs), Value(rhs)
+    (lhs, left), (rhs, right) = arrays[:2]
+    found.lhs, found.rhs = (Value(lhs),), (Value(rhs),)
     found.dtypes = (left.dtype, right.dtype, given.dtype)
     if (left.rank, right.rank, given.rank) == (2, 3, 2):
         _rows_kernel(graph, found, (left, right, given), kernel)
@@ -161,8 +159,7 @@ def _rows_kernel(
     found.m, found.k = left.dimensions
     found.n = given.dimensions[1]
     contracted = _contracted_by(kernel, right, found.k, found.n)
-    assert found.rhs is not None
-    origin = origin_of(graph, found.rhs)
+    origin = origin_of(graph, found.rhs[0])
     if contracted is None or origin is None:
         return
     place = place_in_weights(origin, origin.of((contracted,)), origin.of((3 - contracted,)))
@@ -254,18 +251,17 @@ def native(graph: CallGraph, conv: Instruction, masks: Masks) -> Ragged:
         found.flops = found.useful = 2 * prod(one for one in sizes if one is not None)
     if kept[0] is not None and kept[1] is not None:
         found.variant, found.kind = "contracting", "wgrad"
-        found.lhs, found.rhs = kept[0].rows, kept[1].rows
+        found.lhs, found.rhs = (kept[0].rows,), (kept[1].rows,)
         found.members += [("mask", one.select.instr) for one in kept if one is not None]
         found.evidence.append("both operands masked by group")
         return found
     found.variant = "non_contracting"
     swapped = masks.laid_out(right.sources[0], _at(right, second.batch)) is not None
     weights, side = (left, first) if swapped else (right, second)
-    rows = masks.laid_out(
-        (right if swapped else left).sources[0],
-        _at(right, second.batch) if swapped else _at(left, first.batch),
-    )
-    found.lhs, found.rhs = rows, weights.sources[0]
+    given = (right, second) if swapped else (left, first)
+    rows = masks.laid_out(given[0].sources[0], _at(given[0], given[1].batch))
+    found.lhs = () if rows is None else (rows,)
+    found.rhs = weights.sources
     place = place_in_weights(weights, weights.of(side.summed), weights.of(side.free))
     found.kind = class_of(place)
     if place is not None:

@@ -15,9 +15,11 @@ from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.dataflow import Value, consumers, steps
 from hlo_lens.analysis.names import last_component
 from hlo_lens.hlo.attributes import parse_ints
-from hlo_lens_passes._calls import attributes_of, result_of
+from hlo_lens_passes._calls import attributes_of
+from hlo_lens_passes._matmul_dims import result_path
 from hlo_lens_passes._matmul_fusions import fusions_around
 from hlo_lens_passes._ragged_found import Ragged, Side, class_of, sides_of
+from hlo_lens_passes._ragged_masks import ONE_GROUP
 from hlo_lens_passes._ragged_native import place_in_weights
 from hlo_lens_passes._ragged_origins import Origin, aligned, operand, origin_of, shape_at
 
@@ -64,12 +66,15 @@ def padded(analysis: ModuleAnalysis, matmul: Instruction, masks: Masks) -> Ragge
     if sides is None:
         return None
     both: list[_Operand] = []
+    named = _is_named(analysis, matmul)
     for one, side in zip(operands[:2], sides, strict=True):
         origin = origin_of(graph, Value(one))
         if origin is None:
             return None
         masked = [masks.masked(source) for source in origin.sources]
-        kept = tuple(each for each in masked if each is not None)
+        kept = tuple(
+            each for each in masked if each is not None and (named or each.mask.groups != ONE_GROUP)
+        )
         both.append(_Operand(Value(one), side, origin, kept if len(kept) == len(masked) else ()))
     left, right = both
     if left.labels is not None and right.labels is not None:
@@ -89,7 +94,7 @@ def _weight_gradient(
         assert one.labels is not None
         groups, rows = one.labels
         meeting = one.names(one.side.meeting)
-        if groups not in one.names(one.side.batch) or meeting != {groups, rows}:
+        if not _holds(one.names(one.side.batch), groups) or meeting - {groups} != {rows}:
             return None
         if {groups, rows} & one.names(one.side.free):
             return None
@@ -100,8 +105,10 @@ def _weight_gradient(
     found.groups = left.size(left.side.batch, groups)
     found.k = left.size(left.side.meeting, rows)
     found.m, found.n = left.size(left.side.free), right.size(right.side.free)
-    found.lhs, found.rhs = left.masked[0].rows, right.masked[0].rows
+    found.lhs, found.rhs = ((*(each.rows for each in one.masked),) for one in (left, right))
     found.split_k = left.size(left.side.batch) // found.groups
+    if found.split_k > 1 and not _sum_slices(graph, found, left, groups):
+        return None
     found.evidence += ["rows summed", "groups a batch"]
     return _finished(graph, found, (left, right))
 
@@ -113,30 +120,27 @@ def _rows(
     assert rows.labels is not None
     groups, row = rows.labels
     side = rows.side
-    if groups not in rows.names(side.meeting) or row not in rows.names(side.free):
+    if not _holds(rows.names(side.meeting), groups) or row not in rows.names(side.free):
         return None
     if groups in rows.names(side.free) or row in rows.names(side.meeting):
         return None
     found = _found(matmul, rows, weights)
     slices = rows.size(side.batch)
-    if slices > 1:
-        reduce = _added_up(graph, matmul, len(side.batch))
-        if reduce is None:
-            return None
-        found.members.append(("reduce", reduce))
-        found.evidence.append("slices added up")
+    if slices > 1 and not _sum_slices(graph, found, rows, None):
+        return None
     found.variant = "non_contracting"
     found.groups = rows.size(side.meeting, groups)
     found.m, found.n = rows.size(side.free), weights.size(weights.side.free)
     found.k = rows.size(side.meeting) // found.groups
     found.split_k = slices
-    found.lhs, found.rhs = rows.masked[0].rows, weights.origin.sources[0]
+    found.lhs = tuple(each.rows for each in rows.masked)
+    found.rhs = weights.origin.sources
     found.evidence.append("groups and K summed at once")
     inner, outer = rows.origin.of(side.meeting), weights.origin.of(weights.side.meeting)
     of_groups = aligned(inner, outer, groups)
     contracted = tuple(factor for factor in outer if factor[0] not in of_groups)
     place = place_in_weights(weights.origin, contracted, weights.origin.of(weights.side.free))
-    if len(of_groups) == 1 and place is not None:
+    if len(of_groups) == (groups != ONE_GROUP) and place is not None:
         found.kind = class_of(place)
         found.evidence.append(f"dimension {place} of the weights is contracted")
     return _finished(graph, found, (rows,))
@@ -163,9 +167,8 @@ def _finished(graph: CallGraph, found: Ragged, masked: tuple[_Operand, ...]) -> 
         sizes = [first[d] for d in (*sides[0].batch, *sides[0].free, *sides[0].summed)]
         sizes += [second[d] for d in sides[1].free]
         found.flops = 2 * prod(size for size in sizes if size is not None)
-    assert found.m is not None and found.n is not None and found.k is not None
-    found.useful = 2 * found.m * found.n * found.k
-    found.results = (Value(found.instr),)
+    found.useful = 2 * prod(size for size in (found.m, found.n, found.k) if size is not None)
+    found.results = (Value(found.instr, result_path(found.instr)),)
     found.dtypes = _dtypes(found)
     found.extra_bytes = _extra(graph, found, masked)
     return found
@@ -174,40 +177,48 @@ def _finished(graph: CallGraph, found: Ragged, masked: tuple[_Operand, ...]) -> 
 def _dtypes(found: Ragged) -> tuple[str | None, ...]:
     """Of rows and weights as they come; the text does not show that of the result, which is added
     up in another one."""
-    shapes = [None if one is None else shape_at(one) for one in (found.lhs, found.rhs)]
+    shapes = [shape_at(one[0]) if one else None for one in (found.lhs, found.rhs)]
     return tuple(None if shape is None else shape.dtype for shape in shapes)
 
 
 # ---------------------------------------------------------------------------------- around it
 
 
-def _added_up(graph: CallGraph, matmul: Instruction, batch: int) -> Instruction | None:
-    """The reduce that adds up the slices of a split sum: over the batch dimensions of a dot, which
-    stand first in its result."""
-    origin_ends = matmul
-    for user in consumers(graph, matmul, moves=_MOVES):
-        if user.opcode != "reduce":
+def _holds(names: set[int], groups: int) -> bool:
+    return groups == ONE_GROUP or groups in names
+
+
+def _is_named(analysis: ModuleAnalysis, matmul: Instruction) -> bool:
+    name = analysis.full_op_name(matmul)
+    return name is not None and last_component(name) == "ragged_dot_general"
+
+
+def _sum_slices(graph: CallGraph, found: Ragged, masked: _Operand, groups: int | None) -> bool:
+    """Whether a reduce adds up the batch dimensions of a dot, those of `groups` left out, which
+    stand first in its result; reduces that do are members."""
+    wide = {
+        place
+        for place, d in enumerate(masked.side.batch)
+        if (names := masked.names((d,))) and (groups is None or groups not in names)
+    }
+    path = result_path(found.instr)
+    reduces = []
+    for user in consumers(graph, found.instr, path, moves=_MOVES):
+        given = operand(Value(user), 0) if user.opcode == "reduce" else None
+        if given is None:
             continue
-        given = operand(Value(user), 0)
-        origin = None
-        if given is not None:
-            origin = origin_of(graph, given, lambda one: one.instr == origin_ends)
+        origin = origin_of(graph, given, lambda one: one.instr == found.instr)
         try:
             dimensions = parse_ints(attributes_of(user).get("dimensions", "{}"))
-            if origin is None:
-                continue
-            summed = {label for label, _ in origin.of(dimensions)}
+            summed = set() if origin is None else {d for d, _ in origin.of(dimensions)}
         except (ValueError, IndexError):
             continue
-        wide = _wide(matmul, batch)
-        if summed and summed == wide:
-            return user
-    return None
-
-
-def _wide(matmul: Instruction, batch: int) -> set[int]:
-    shape = result_of(matmul)
-    return set() if shape is None else {d for d in range(batch) if shape.dimensions[d] != 1}
+        if wide and summed == wide:
+            reduces.append(user)
+    if reduces:
+        found.members += [("reduce", one) for one in reduces]
+        found.evidence.append("slices added up")
+    return bool(reduces)
 
 
 def _extra(graph: CallGraph, found: Ragged, masked: tuple[_Operand, ...]) -> int | None:
@@ -221,7 +232,7 @@ def _extra(graph: CallGraph, found: Ragged, masked: tuple[_Operand, ...]) -> int
         if written and rows is not None:
             total += written - sum(_bytes(each.rows) for each in one.masked)
     if found.split_k is not None and found.split_k > 1:
-        shape = result_of(found.instr)
+        shape = shape_at(found.results[0])
         reduce = next((instr for role, instr in found.members if role == "reduce"), None)
         inside = reduce is not None and reduce.computation is found.instr.computation
         alone = not any(True for _ in fusions_around(graph, found.instr))
@@ -270,8 +281,7 @@ def _is_fused(graph: CallGraph, computation: Computation) -> bool:
 def batched(analysis: ModuleAnalysis, matmul: Instruction, row: object) -> Ragged | None:
     """A ragged dot whose ragged dimension is a batch: a plain batched dot, which only its name
     tells from another one (jax lowers it so, for all rows of all groups)."""
-    name = analysis.full_op_name(matmul)
-    if name is None or last_component(name) != "ragged_dot_general":
+    if not _is_named(analysis, matmul):
         return None
     sides = sides_of(matmul)
     shapes = [shape_of(one) for one in matmul.operands[:2]]

@@ -8,17 +8,19 @@ the forward one with which they share weights, or rows, or cotangents (definitio
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+import re
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from hlo_lens.analysis.dataflow import MOVES, Value, attribute_text, trace
+from hlo_lens.analysis.dataflow import MOVES, Value, attribute_text, steps, trace
 from hlo_lens_passes._ragged_origins import operand, operands
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
     from hlo_lens.analysis.calls import CallGraph
-    from hlo_lens.hlo import Instruction
-    from hlo_lens_passes._ragged_found import Projection, Ragged
+    from hlo_lens.analysis.congruence import Evaluation
+    from hlo_lens.hlo import Computation, Instruction
+    from hlo_lens_passes._ragged_found import Projection, Ragged, Role
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 _SMOOTH: Final = frozenset(
@@ -40,7 +42,11 @@ _WEIGHTS_MOVE: Final = MOVES | {
 _MOST_LOOKED_AT: Final = 1 << 12
 _MOST_MOVES: Final = 256
 
+_DIGITS: Final = re.compile(r"\d+", re.A)
+
 Key = Hashable
+_Part: TypeAlias = "tuple[Role, Projection | None]"
+_Known: TypeAlias = "dict[Key, set[_Part]]"
 
 
 class Roles:
@@ -55,22 +61,42 @@ class Roles:
             self.by_instr[one.instr] = one
             for result in one.results:
                 self.by_instr[result.instr] = one
-        self._numbers: dict[object, object] | None = None
+        self._numbers: dict[Computation, Evaluation] | None = None
+        # Which of the two halves of a fused result the gate is.
+        self._gate_of: dict[Ragged, int] = {}
 
     def set(self) -> None:
         forward = [one for one in self.found if self._is_forward(one)]
         for one in forward:
             self._set_forward(one)
-        known: dict[Key, list[Ragged]] = {}
+        known: _Known = {}
         for one in forward:
-            if one.role is not None:
-                for key in self._keys(one.rhs, "weights"):
-                    known.setdefault(key, []).append(one)
+            for key, part in self._parts(one):
+                known.setdefault(key, set()).add(part)
         by_weights = [one for one in self.found if one.kind in ("fwd", "dgrad")]
         for one in by_weights:
             if one.role is None:
-                _inherit(one, self._sharing(known, self._keys(one.rhs, "weights")))
+                _inherit(one, self._shared(known, one.rhs, "weights"))
         self._set_weight_gradients(by_weights)
+
+    def _parts(self, one: Ragged) -> Iterator[tuple[Key, _Part]]:
+        """What the weights of a forward one are known by, and what they are: weights put together
+        of those of gate and up are these, each by itself."""
+        if one.role is None:
+            return
+        gate = self._gate_of.get(one)
+        places = [self._places(value, "weights") for value in one.rhs]
+        flat = [place for each in places for place in each]
+        for number, place in enumerate(flat):
+            projection = one.projection
+            if gate is not None and len(flat) == 2:
+                projection = "gate" if number == gate else "up"
+            yield ("from", place), (one.role, projection)
+        if len(flat) < 2:
+            for value in one.rhs:
+                number_of = self._number(value)
+                if number_of is not None:
+                    yield ("number", number_of), (one.role, one.projection)
 
     def _is_forward(self, one: Ragged) -> bool:
         """Forward, or replayed: of one that is backward by name the dimension numbers only show
@@ -90,21 +116,22 @@ class Roles:
         for first, projection in _projections({one: feeders[one] for one in firsts}).items():
             if first.role != "wo":
                 first.role, first.projection = "wi", projection
+                gate = feeders[first].gate_half() if projection == "fused" else None
+                if gate is not None:
+                    self._gate_of[first] = gate
 
     def _feeders(self, second: Ragged) -> dict[Ragged, _Ways]:
         """The ragged dots that the rows of one are computed from, element by element."""
         found: dict[int, tuple[Ragged, _Ways]] = {}
-        if second.lhs is None:
-            return {}
-        start = (second.lhs, _NOTHING, None)
-        waiting: list[tuple[Value, frozenset[str], str | None]] = [start]
-        seen = {waiting[0]}
+        waiting: list[tuple[Value, frozenset[str], str | None]] = [
+            (value, _NOTHING, None) for value in second.lhs
+        ]
+        seen = set(waiting)
         for value, passed, part in waiting:  # grows while it is walked
             if len(waiting) > _MOST_LOOKED_AT:
                 break
-            at = trace(self.graph, value, moves=_NOTHING)
+            at, given = self._given(value)
             opcode = at.instr.opcode
-            given = self.by_instr.get(at.instr) or self._split_sum(at)
             if given is not None:
                 ways = found.setdefault(id(given), (given, _Ways()))[1]
                 ways.add(passed, part)
@@ -121,7 +148,16 @@ class Roles:
                 if step not in seen:
                     seen.add(step)
                     waiting.append(step)
-        return {given: ways for given, ways in found.values()}
+        return dict(found.values())
+
+    def _given(self, value: Value) -> tuple[Value, Ragged | None]:
+        """What computes a value, and which ragged dot that is."""
+        at = value
+        for at in steps(self.graph, value, moves=_NOTHING):
+            given = self.by_instr.get(at.instr)
+            if given is not None:
+                return at, given
+        return at, self._split_sum(at)
 
     def _split_sum(self, at: Value) -> Ragged | None:
         """The ragged dot whose slices a reduce adds up."""
@@ -135,27 +171,35 @@ class Roles:
     # -- gradients --------------------------------------------------------------------------------
 
     def _set_weight_gradients(self, by_weights: Sequence[Ragged]) -> None:
-        """Rows that a forward one takes, and cotangents that a data gradient takes."""
-        taken: dict[Key, list[Ragged]] = {}
+        """Rows that a forward one takes, and cotangents that a data gradient takes.
+
+        Two projections share rows; each has cotangents of its own, and these decide. Put together
+        of two, they are those of a fused one.
+        """
+        taken: _Known = {}
         for one in by_weights:
-            for key in self._keys(one.lhs, "rows"):
-                taken.setdefault(key, []).append(one)
+            if one.role is not None:
+                for value in one.lhs:
+                    for key in self._keys(value, "rows"):
+                        taken.setdefault(key, set()).add((one.role, one.projection))
         for one in self.found:
-            if one.kind != "wgrad" or one.role is not None:
+            if one.kind != "wgrad":
                 continue
-            sides = [self._sharing(taken, self._keys(side, "rows")) for side in (one.lhs, one.rhs)]
-            # Two projections share rows; each has cotangents of its own, and they decide.
-            for shared in sorted(filter(None, sides), key=lambda side: len(_projected(side))):
+            sides = [side for side in (one.lhs, one.rhs) if len(side) > 1] or [one.lhs, one.rhs]
+            shared = [self._shared(taken, side, "rows") for side in sides]
+            for parts in sorted(filter(None, shared), key=len):
                 if one.projection is None:
-                    _inherit(one, shared)
+                    _inherit(one, parts)
+            apart = max((len(side) for side in sides), default=1) > 1
+            if apart and any(len({each for _, each in parts}) > 1 for parts in shared):
+                one.projection = "fused"
 
-    def _sharing(self, known: dict[Key, list[Ragged]], keys: Iterable[Key]) -> list[Ragged]:
-        return [one for key in keys for one in known.get(key, ())]
+    def _shared(self, known: _Known, values: Sequence[Value], of: str) -> set[_Part]:
+        keys = (key for value in values for key in self._keys(value, of))
+        return set().union(*(known.get(key, ()) for key in keys))
 
-    def _keys(self, value: Value | None, of: str) -> list[Key]:
+    def _keys(self, value: Value, of: str) -> list[Key]:
         """What a value is known by: the place it comes from, and its number in the program."""
-        if value is None:
-            return []
         keys: list[Key] = [("from", place) for place in self._places(value, of)]
         number = self._number(value)
         return keys if number is None else [*keys, ("number", number)]
@@ -192,7 +236,7 @@ class Roles:
         index = value.instr.index
         if evaluation is None or index < 0:
             return None
-        number = evaluation.values[index]  # type: ignore[attr-defined]
+        number = evaluation.values[index]
         for element in value.path:
             number = congruence.numbers.element(number, element)
         number = congruence.numbers.unviewed(number)
@@ -204,16 +248,25 @@ class _Ways:
     and which part of the result it takes."""
 
     def __init__(self) -> None:
-        self.passed: list[frozenset[str]] = []
-        self.parts: set[str] = set()
+        self.passed: list[tuple[str | None, frozenset[str]]] = []
 
     def add(self, passed: frozenset[str], part: str | None) -> None:
-        self.passed.append(passed)
-        if part is not None:
-            self.parts.add(part)
+        self.passed.append((part, passed))
+
+    @property
+    def parts(self) -> set[str]:
+        return {part for part, _ in self.passed if part is not None}
+
+    def gate_half(self) -> int | None:
+        """Which of two halves goes through a nonlinearity, counted as they lie in the result."""
+        halves = sorted(self.parts, key=lambda part: [int(n) for n in _DIGITS.findall(part)])
+        gates = {part for part, passed in self.passed if passed & _SMOOTH}
+        if len(halves) != 2 or len(gates) != 1 or None in gates:
+            return None
+        return halves.index(str(gates.pop()))
 
     def through(self, opcodes: frozenset[str]) -> bool:
-        return any(passed & opcodes for passed in self.passed)
+        return any(passed & opcodes for _, passed in self.passed)
 
 
 def _projections(ways: dict[Ragged, _Ways]) -> dict[Ragged, Projection | None]:
@@ -233,16 +286,13 @@ def _projections(ways: dict[Ragged, _Ways]) -> dict[Ragged, Projection | None]:
     return none
 
 
-def _inherit(one: Ragged, shared: Sequence[Ragged]) -> None:
+def _inherit(one: Ragged, shared: Iterable[_Part]) -> None:
     """Role and projection of those it shares something with, where they agree."""
-    roles = {other.role for other in shared if other.role is not None}
+    parts = set(shared)
+    roles = {role for role, _ in parts}
     if len(roles) != 1 or one.role not in (None, *roles):
         return
     one.role = roles.pop()
-    projections = _projected(shared)
+    projections = {projection for _, projection in parts if projection is not None}
     if len(projections) == 1:
         one.projection = projections.pop()
-
-
-def _projected(shared: Sequence[Ragged]) -> set[Projection]:
-    return {other.projection for other in shared if other.projection is not None}

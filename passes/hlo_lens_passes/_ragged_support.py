@@ -157,8 +157,8 @@ def _triton(target: Target) -> Iterator[Check]:
     yield Check("triton: tiling propagation", *target.flag(TILING, False), soft=True)
 
 
-def why_not(checks: tuple[Check, ...], target: Target) -> str:
-    """The answer in a line: by the platform's own lowering, Triton being an experiment."""
+def why_not(checks: tuple[Check, ...]) -> str:
+    """The answer in a line, by the library of the platform: Triton's fusion is an experiment."""
     own = [one for one in checks if not one.rule.startswith("triton")]
     for one in own:
         if one.answer == "no" and not one.soft:

@@ -210,10 +210,11 @@ class RaggedDotsPass:
                 }
                 if after and one.lowering == "dense_padded":
                     checks = checks_of(one, told)
-                    row["why_not_grouped"] = why_not(checks, told)
+                    why = why_not(checks)
+                    row["why_not_grouped"] = why
                     row["checks"] = [check.described() for check in checks]
                     if one.factor is not None and one.factor > 1:
-                        findings.append(_finding(position, number, one, str(row["why_not_grouped"])))
+                        findings.append(_finding(position, number, one, why))
                 rows.append(row)
                 members += (
                     Member("ragged_dots", number, role, position, instr)
