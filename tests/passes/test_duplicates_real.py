@@ -95,8 +95,9 @@ def test_tables_that_a_checkpoint_replays() -> None:
     assert rows(name, RULES) == []
 
 
-def test_halves_of_a_rotation_in_two_kernels() -> None:
-    """q and k, in the forward and in the replay: each half is written by a kernel of its own."""
+def test_a_rotation_in_two_kernels() -> None:
+    """q and k, in the forward and in the replay. Forward: input_transpose_fusion.1 writes two
+    products of each in f32, and input_transpose_fusion.2 reads them, and makes the other two."""
     split = (
         "select phases, kernels, times, value from duplicates where kind = 'rope' and"
         " form = 'split' order by 1"
