@@ -96,11 +96,12 @@ def _of_convolution(attributes: str, shapes: tuple[str, str, str]) -> Contractio
         "".join(label for label in labels.output if kinds[label] == kind)
         for kind in ("batch", "lhs")
     )
+    columns = "".join(label for label in labels.output if label == "f" or kinds[label] == "rhs")
     summed = "".join(label for label in labels.lhs if kinds[label] == "contracted")
     names = (
         (labels.lhs, batch + rows + summed),
-        (labels.rhs, batch + "o" + summed.replace("f", "i")),
-        (labels.output, batch + rows + "f"),
+        (labels.rhs, batch + columns.replace("f", "o") + summed.replace("f", "i")),
+        (labels.output, batch + rows + columns),
     )
     views = []
     for (all_of, wanted), shape in zip(names, shapes, strict=True):
@@ -108,9 +109,9 @@ def _of_convolution(attributes: str, shapes: tuple[str, str, str]) -> Contractio
         ones = [label for label in all_of if label not in wanted]
         order = [all_of.index(label) for label in (*ones, *wanted)]
         views.append(transposed(shape, order))
-    lhs, rhs, _ = by_label
+    lhs, _, out = by_label
     counts = [math.prod(lhs[label] for label in each) for each in (batch, rows, summed)]
-    size = counts[0], counts[1], rhs["o"], counts[2]
+    size = counts[0], counts[1], math.prod(out[label] for label in columns), counts[2]
     rest = _WINDOW.sub("", _LABELS.sub("", attributes))
     return Contraction(size, rest, views[0], views[1], inverse(views[2]))
 
@@ -120,9 +121,12 @@ def _kind(sizes: list[int], window: Window | None, at: int) -> Kind:
     if window is None or max(sizes) == 1:
         return "batch"
     low = window.pad[at][0]
+    back = window.rhs_reversal[at]
     dilations = window.lhs_dilate[at], window.rhs_dilate[at]
-    kind = Axis(sizes[0], sizes[1], sizes[2], window.stride[at], low, *dilations).kind
-    if kind is None or kind == "rhs" or window.rhs_reversal[at] or window.size[at] != sizes[1]:
+    kind = Axis(sizes[0], sizes[1], sizes[2], window.stride[at], low, *dilations, back).kind
+    # What is summed is paired straight, and what only the right operand has is in its order.
+    turned = kind == ("contracted" if back else "rhs")
+    if kind is None or turned or window.size[at] != sizes[1]:
         raise ValueError("no dimension of a dot")
     return kind
 

@@ -9,7 +9,8 @@ pairs things off one to one:
     rhs         input 1, window and outputs N: k = N − 1 − o
     batch       all N: o = k = i, and no other pair (XLA: stride N − 1, lhs_dilate N)
 
-With any other dimension a convolution is none.
+Where the window is reversed (rhs_reversal), N − 1 − k stands for k: rhs pairs k = o, and a batch
+has stride N, lhs_dilate N − 1 and pad N − 1. With any other dimension a convolution is none.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Axis:
     pad: int = 0
     lhs_dilate: int = 1
     rhs_dilate: int = 1
+    reversed: bool = False
 
     @property
     def kind(self) -> Kind | None:
@@ -42,9 +44,7 @@ class Axis:
         size = max(self.inputs, self.window, self.outputs)
         match (self.outputs == size, self.window == size, self.inputs == size):
             case True, True, True:
-                apart = self.rhs_dilate * (size - 1) < self.lhs_dilate or size == 1
-                step = self.stride + self.rhs_dilate == self.lhs_dilate or size == 1
-                return "batch" if apart and step and not self.pad else None
+                return "batch" if self._pairs(size) else None
             case False, True, True:
                 exact = self.outputs == 1 and self.rhs_dilate == self.lhs_dilate
                 return "contracted" if exact and not self.pad else None
@@ -55,6 +55,21 @@ class Axis:
                 exact = self.inputs == 1 and self.stride == self.rhs_dilate
                 return "rhs" if exact and self.pad == (size - 1) * self.rhs_dilate else None
         return None
+
+    def _pairs(self, size: int) -> bool:
+        """Whether o = k = i, and nothing else meets; see the head of the module.
+
+        Straight, rhs_dilate·(k − o) = lhs_dilate·(i − o); reversed, rhs_dilate·(o − k) is that: k
+        and o furthest apart would then meet an i outside.
+        """
+        if size == 1:
+            return not self.pad
+        furthest = self.rhs_dilate * (size - 1)
+        if self.reversed:
+            step = self.stride - self.rhs_dilate == self.lhs_dilate
+            return step and furthest <= self.lhs_dilate and self.pad == furthest
+        step = self.stride + self.rhs_dilate == self.lhs_dilate
+        return step and furthest < self.lhs_dilate and not self.pad
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +148,7 @@ def _axis(
         window.pad[at][0],
         window.lhs_dilate[at],
         window.rhs_dilate[at],
+        window.rhs_reversal[at],
     )
 
 

@@ -113,6 +113,48 @@ def test_dots_that_are_taken_as_they_are(attributes: str, shapes: tuple[str, str
     assert dot(attributes, *shapes) is None
 
 
+def test_a_window_that_is_turned_round_may_be_a_batch_or_free() -> None:
+    """As TPU text writes P·V, and grouped queries: o·N + (N-1-k) - (N-1) = i·(N-1) is o = k = i."""
+    batch = contraction(
+        "convolution",
+        ", dim_labels=f0b_0oi->0fb, window={size=3stride=3pad=2_2lhs_dilate=2rhs_reversal=1}",
+        "f32[7,3,5]",
+        "f32[3,4,7]",
+        "f32[3,4,5]",
+    )
+    as_dot = dot(
+        ", lhs_batch_dims={1}, lhs_contracting_dims={0}, rhs_batch_dims={0},"
+        " rhs_contracting_dims={2}".replace(",  ", ", "),
+        "f32[7,3,5]",
+        "f32[3,4,7]",
+        "f32[3,5,4]",
+    )
+    assert batch is not None
+    assert as_dot is not None
+    assert batch.sizes == as_dot.sizes == (3, 5, 4, 7)
+    assert (batch.left, batch.right) == (as_dot.left, as_dot.right)
+    free = contraction(
+        "convolution",
+        ", dim_labels=b0f_0oi->b0f, window={size=3pad=2_2rhs_reversal=1}",
+        "f32[4,1,5]",
+        "f32[3,7,5]",
+        "f32[4,3,7]",
+    )
+    assert free is not None
+    assert free.sizes == (1, 4, 21, 5)
+    assert free.result == ((84, 1),)
+
+
+@pytest.mark.parametrize(
+    "window",
+    ["size=3stride=3pad=2_2lhs_dilate=2", "size=3stride=3pad=1_1lhs_dilate=2rhs_reversal=1"],
+)
+def test_a_batch_is_paired_off_one_to_one(window: str) -> None:
+    attributes = f", dim_labels=f0b_0oi->0fb, window={{{window}}}"
+    shapes = "f32[7,3,5]", "f32[3,4,7]", "f32[3,4,5]"
+    assert contraction("convolution", attributes, *shapes) is None
+
+
 @pytest.mark.parametrize(
     ("labels", "shapes", "more"),
     [
