@@ -25,6 +25,7 @@ VERBS = {
     "show": "Show one instruction or computation, and how it is reached.",
     "collectives": "Say which collectives run, where, how often, and what hides them.",
     "kernels": "Say which kernels run, in which pass, how often, under which contract.",
+    "lowering": "Say what matmuls, ragged dots, attention and experts became.",
     "diff": "Say what changed between two programs, or whether they are the same.",
     "remat": "Say what a checkpoint keeps and replays, or what a policy changes.",
     "ls": "List the modules and stages of a dump folder.",

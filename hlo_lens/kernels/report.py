@@ -15,7 +15,7 @@ from hlo_lens.present.groups import Group, grouped, measured, total_runs
 from hlo_lens.present.page import Column
 from hlo_lens.present.quantities import UNKNOWN, count_text, executions_text, visible
 from hlo_lens.present.reading import findings_of, not_read
-from hlo_lens.present.report import Section
+from hlo_lens.present.report import Section, without_unknown
 
 ATTENTION: Final = "attention"
 _ABOUT: Final = (CALLS, MATMULS, ATTENTION)  # whose findings are told
@@ -121,7 +121,8 @@ def _all(found: Kernels, rows: Sequence[Row], filters: Filters) -> str:
               for (op, family), n in kinds.most_common(_NAMED)]  # fmt: skip
     if len(kinds) > _NAMED:
         listed.append(f"{len(kinds) - _NAMED} other kinds")
-    part = f" of {count_text(len(found.all))}" if filters else ""
+    working = sum(1 for row in found.all if not value(row, "is_helper"))
+    part = f" of {count_text(working)}" if filters and len(rows) < working else ""
     calls = "1 call" if len(rows) == 1 and not part else f"{count_text(len(rows))}{part} calls"
     return f"{calls}, {_runs_text(rows)} a step: {', '.join(listed)}"
 
@@ -234,20 +235,16 @@ def _table(groups: Sequence[Group], rows: Sequence[Row]) -> Section:
     columns = [Column(cell.heading) for cell in SUMMARY.by]
     columns += [Column(measure.label, right=True) for measure in SUMMARY.measures]
     lines = [(*group.keys, *group.measures) for group in groups]
-    used = [
-        at
-        for at in range(len(columns))
-        if columns[at].heading in ("phase", "loop") or {line[at] for line in lines} != {UNKNOWN}
-    ]
     sums = measured(TABLE, SUMMARY, rows)
     total = ("total", *("",) * (len(SUMMARY.by) - 1), *sums[:2], *("",) * (len(sums) - 2))
-    return Section(
+    section = Section(
         "kernels by phase and loop",
         "",
-        tuple(columns[at] for at in used),
-        tuple(tuple(line[at] for at in used) for line in lines),
-        tuple(total[at] for at in used) if len(lines) > 1 else None,
+        tuple(columns),
+        tuple(lines),
+        total if len(lines) > 1 else None,
     )
+    return without_unknown(section, keep=("phase", "loop"))
 
 
 def _contract(found: Kernels, contract: Contract) -> Section:

@@ -1,4 +1,4 @@
-"""What a reader picks by name: words of an enum, loops; and what to say where a name means nothing."""
+"""What a reader picks by name: words, loops; and what to say where a name means nothing."""
 
 from __future__ import annotations
 

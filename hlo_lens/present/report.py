@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hlo_lens.facts import Finding
 from hlo_lens.present.page import Column
+from hlo_lens.present.quantities import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,26 @@ class Section:
     total: tuple[str, ...] | None = None
     below: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def without_unknown(section: Section, *, keep: Collection[str] = ()) -> Section:
+    """The section without columns in which no line says anything; `keep` are headings of those that
+    stay."""
+    used = [
+        at
+        for at, column in enumerate(section.columns)
+        if column.heading in keep or {line[at] for line in section.lines} - {UNKNOWN, ""}
+    ]
+
+    def only(cells: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(cells[at] for at in used)
+
+    return replace(
+        section,
+        columns=tuple(section.columns[at] for at in used),
+        lines=tuple(map(only, section.lines)),
+        total=None if section.total is None else only(section.total),
+    )
 
 
 class Report(Protocol):

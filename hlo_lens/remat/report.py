@@ -13,7 +13,7 @@ from hlo_lens.present.cells import Cells
 from hlo_lens.present.groups import grouped
 from hlo_lens.present.page import Column
 from hlo_lens.present.quantities import UNKNOWN, bytes_text, count_text, flops_text, visible
-from hlo_lens.present.report import Section
+from hlo_lens.present.report import Section, without_unknown
 from hlo_lens.program import Program
 from hlo_lens.remat.joint import (
     HEAVY,
@@ -251,18 +251,12 @@ def _kept(facts: Facts, module: int, row: Record) -> Section:
     columns = [Column(cell.heading) for cell in table.summary.by]
     columns += [Column(measure.label, right=True) for measure in table.summary.measures]
     lines = [(*group.keys, *group.measures) for group in groups]
-    used = [at for at in range(len(columns)) if not {line[at] for line in lines} <= {UNKNOWN}]
     notes = [] if lines else ["nothing is seen to be kept for the backward"]
     if not row["saved_exact"]:
         about = facts.records("modules")[module]
         notes.append(inexact(facts.program.stages[module], about))
-    return Section(
-        "kept for the backward",
-        "",
-        tuple(columns[at] for at in used) if lines else (),
-        tuple(tuple(line[at] for at in used) for line in lines),
-        notes=tuple(notes),
-    )
+    section = Section("kept for the backward", "", tuple(columns), tuple(lines), notes=tuple(notes))
+    return without_unknown(section)
 
 
 _OPERATIONS = (

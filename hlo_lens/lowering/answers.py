@@ -1,0 +1,216 @@
+"""The sentences at the head of a report on lowerings: what each kind of work became."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from hlo_lens.lowering.tables import ATTENTION, EXPERTS, MATMULS, RAGGED, Lowered, Record, Rows
+from hlo_lens.present.cells import Row
+from hlo_lens.present.quantities import (
+    UNKNOWN,
+    Bounds,
+    bounds_text,
+    bytes_text,
+    count_text,
+    executions_text,
+    flops_text,
+    visible,
+)
+
+GROUPED: Final = (
+    "grouped_gemm", "cudnn_fusion", "triton_fusion", "mosaic_kernel", "tpu_native",
+)  # fmt: skip
+"""The lowerings of a ragged dot that multiply each row with the matrix of its group alone."""
+PADDED: Final = "dense_padded"
+KEPT: Final = "ragged-dot"
+EXPOSED: Final = "exposed"
+_OTHERS: Final = "other"
+
+
+def answers(found: Lowered) -> Iterator[tuple[str, str]]:
+    """A word and a sentence for each kind of work; for kinds that are not there, too, as a person
+    asks for them."""
+    yield "ragged dots", _said(found, RAGGED, _ragged)
+    yield "attention", _said(found, ATTENTION, _attention)
+    yield "experts", _said(found, EXPERTS, _experts)
+    yield "matmuls", _said(found, MATMULS, _matmuls)
+
+
+def _said(found: Lowered, name: str, sentence: Callable[[Lowered, Rows], str]) -> str:
+    rows = found.rows(name)
+    if rows.problem is not None:
+        return f"not known: {visible(rows.problem)}"
+    if rows:
+        return sentence(found, rows)
+    before = () if found.before is None else found.rows(name, found.before).rows
+    if before:
+        stage = found.facts.program.stages[found.before or 0]
+        return f"none is seen; {stage} has {count_text(len(before))}"
+    return "none is seen" + (" in the part that is there" if _is_cut(found) else "")
+
+
+def _is_cut(found: Lowered) -> bool:
+    return found.facts.program.modules[found.module].truncated
+
+
+# ---------------------------------------------------------------------------------- ragged dots
+
+
+def _ragged(found: Lowered, rows: Rows) -> str:
+    """Did it become a grouped GEMM?"""
+    records = rows.records()
+    grouped = [one for one in records if one["lowering"] in GROUPED]
+    kept = [one for one in records if one["lowering"] == KEPT]
+    classes = listed(
+        f"{one['class']} again in a replay" if one["phase"] == "remat" else str(one["class"])
+        for one in records
+        if one["class"] is not None
+    )
+    told = f" ({classes})" if classes else ""
+    ways = listed(str(one["lowering"]) for one in records if one["lowering"] is not None)
+    count = count_text(len(records))
+    if len(grouped) == len(records):
+        return f"grouped, all {count}{told}: {ways}"
+    if len(kept) == len(records):
+        return f"not lowered yet: {count} written as ragged-dot{told}"
+    dense = [one for one in records if one["lowering"] == PADDED]
+    if len(dense) == len(records):
+        return f"not grouped: {_padded(dense, told)}"
+    return f"{len(grouped)} of {count} grouped: {ways}; {_padded(dense, '')}"
+
+
+def _padded(dense: Sequence[Record], told: str) -> str:
+    """How many are dense, what that costs, and why."""
+    if not dense:
+        return "the rest is written as ragged-dot"
+    factors = sorted({one["factor"] for one in dense if isinstance(one["factor"], (int, float))})
+    cost = ""
+    if factors:
+        most = "" if factors[0] == factors[-1] else f" – {factors[-1]:.3g}"
+        cost = f", {factors[0]:.3g}{most} times the useful FLOP"
+    reasons = list(dict.fromkeys(
+        str(one["why_not_grouped"]) for one in dense if one.get("why_not_grouped") is not None
+    ))  # fmt: skip
+    why = f"; {visible(reasons[0])}" if reasons else ""
+    more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
+    return f"{len(dense)} padded to dense{told}{cost}{why}{more}"
+
+
+# ---------------------------------------------------------------------------------- attention
+
+
+def _attention(found: Lowered, rows: Rows) -> str:
+    """Did it stay fused, forward and backward?"""
+    assert rows.table is not None
+    pairs = list(zip(rows.records(), rows.rows, strict=True))
+    again = [(one, row) for one, row in pairs if one.get("recomputed")]
+    first = [(one, row) for one, row in pairs if not one.get("recomputed")]
+    ways = {
+        name: _ways([one for one, _ in first if one["direction"] == direction])
+        for name, direction in (("forward", "fwd"), ("backward", "bwd"), ("in no pass", None))
+    }
+    said = {name: text for name, text in ways.items() if text}
+    if len(said) == 2 and len(set(said.values())) == 1:
+        parts = [f"{next(iter(said.values()))} {' and '.join(said)}"]
+    else:
+        parts = [f"{name} {text}" for name, text in said.items()]
+    if again:
+        runs = _runs(rows, [row for _, row in again])
+        parts.append(f"the forward again in a replay, {_ways([one for one, _ in again])}, {runs}")
+    fell = [one for one, _ in pairs if one.get("fell_back")]
+    if fell:
+        parts.append(f"{count_text(len(fell))} fell back: others here are fused")
+    exposed = [one for one, _ in pairs if one["route"] == EXPOSED]
+    return "; ".join([*parts, *_scores(exposed)])
+
+
+def _ways(records: Sequence[Record]) -> str:
+    """`fused (cudnn ×2)`, `exposed`, or both."""
+    fused = [str(one["route"]) for one in records if one["route"] not in (EXPOSED, None, _OTHERS)]
+    parts = [f"fused ({listed(fused)})"] if fused else []
+    exposed = sum(1 for one in records if one["route"] == EXPOSED)
+    others = len(records) - len(fused) - exposed
+    for count, word in ((exposed, EXPOSED), (others, "by a kernel that is not known")):
+        if count:
+            alone = count == len(records) == 1
+            parts.append(word if alone else f"{word} ×{count}")
+    return " and ".join(parts)
+
+
+def _scores(exposed: Sequence[Record]) -> Iterator[str]:
+    """What the scores take that lie in memory."""
+    sizes = Counter(
+        (str(one["score_shape"]), one["score_bytes"])
+        for one in exposed
+        if one.get("score_shape") is not None
+    )
+    if not sizes:
+        return
+    values = [n for one in exposed if isinstance(n := one.get("score_values"), int)]
+    (shape, size), _ = sizes.most_common(1)[0]
+    told = f" of {bytes_text(size)}" if isinstance(size, int) else ""
+    if values and sum(values) == 0:
+        yield f"scores {visible(shape)}{told} never lie in memory"
+        return
+    many = f", {count_text(sum(values))} such values" if values else ""
+    yield f"scores {visible(shape)}{told} lie in memory{many}"
+
+
+# ---------------------------------------------------------------------------------- experts
+
+
+def _experts(found: Lowered, rows: Rows) -> str:
+    """How the tokens get to the experts, and what takes more: that or the products."""
+    records = rows.records()
+    kinds = Counter(_expert_text(one) for one in records if one["phase"] in ("fwd", "other", None))
+    kinds = kinds or Counter(map(_expert_text, records))
+    blocks = [f"{text} ×{n}" if n > 1 else text for text, n in kinds.most_common()]
+    balance = listed(str(one["balance"]) for one in records if one.get("balance") is not None)
+    told = f"; {balance}-heavy" if balance and "," not in balance else f"; {balance}"
+    drops = any(one.get("drops") for one in records)
+    return (
+        "; ".join(blocks)
+        + (told if balance else "")
+        + ("; assignments beyond the capacity are dropped" if drops else "")
+    )
+
+
+def _expert_text(one: Record) -> str:
+    parts = [str(one["path"] or "of no known path").replace("_", " ")]
+    if one.get("experts") is not None:
+        parts.append(f"{one['experts']} experts")
+    for column, word in (("top_k", "top-"), ("capacity", "capacity "), ("tokens", "tokens ")):
+        if one.get(column) is not None:
+            parts.append(f"{word}{one[column]}")
+    return ", ".join(parts)
+
+
+# ---------------------------------------------------------------------------------- matmuls
+
+
+def _matmuls(found: Lowered, rows: Rows) -> str:
+    """How many, what they compute, and whose they are."""
+    records = rows.records()
+    total = rows.per_step("flops")
+    ways = listed(str(one["backend"] or one["form"]) for one in records)
+    count = "1" if len(records) == 1 else count_text(len(records))
+    told = f"{count}, {bounded(total, flops_text)} a step: {ways}"
+    wide = sum(1 for one in records if one.get("dequantized"))
+    return told + (f"; {wide} with fp8 operands made wide in front of it" if wide else "")
+
+
+def bounded(bounds: Bounds | None, text: Callable[[int], str]) -> str:
+    return UNKNOWN if bounds is None else bounds_text(bounds, text)
+
+
+def _runs(rows: Rows, of: Sequence[Row]) -> str:
+    text = executions_text(rows.runs(of), None)
+    return "runs not known" if text == UNKNOWN else f"{text} run{'' if text == '1' else 's'}"
+
+
+def listed(words: Iterable[str]) -> str:
+    """`fwd 3, dgrad 3` as `fwd ×3, dgrad ×3`: each once, as first found."""
+    found = Counter(words)
+    return ", ".join(visible(f"{word} ×{n}" if n > 1 else word) for word, n in found.items())
