@@ -45,6 +45,37 @@ def test_an_unknown_target_is_shown_as_unknown() -> None:
 def test_that_no_call_of_a_family_is_there_is_a_query() -> None:
     sql = "select count(*) from custom_calls where family = 'cudnn'"
     assert ask(call("__cublas$gemm"), sql) == [(0,)]
+    assert ask(call("__cudnn$norm"), sql) == [(1,)]
+    # As an answer: is there none in the whole program, in loops and fusions and wrappers too?
+    answer = "select not exists (select 1 from custom_calls where family = 'cudnn')"
+    assert ask(call("__cublas$gemm"), answer) == [(1,)]
+    assert ask(call("__cudnn$fmhaSoftmax"), answer) == [(0,)]
+    # Every family that is there, with what it does.
+    kinds = "select family, op, count(*) from custom_calls group by 1, 2"
+    assert ask(call("__cublas$lt$matmul$f8"), kinds) == [("cublaslt", "gemm", 1)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "column"),
+    [
+        ("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward", "direction"),
+        ("__cudnn$fmhaSoftmaxF8", "__cudnn$fmhaSoftmaxBackwardF8", "direction"),
+        ("__cublas$lt$matmul", "__cublas$lt$matmul$mx", "op"),
+        ("__cublas$lt$matmul", "__cublas$lt$groupedMatmul", "op"),
+        ("MhaFwdUnifiedJA", "MhaBwdUnifiedJA", "direction"),
+        ("te_fused_attn_forward_ffi", "te_fused_attn_backward_ffi", "direction"),
+        ("te_gemm_ffi", "te_grouped_gemm_ffi", "op"),
+        ("te_quantize_ffi", "te_dequantize_ffi", "op"),
+    ],
+)
+def test_a_target_that_begins_like_another_is_another(one: str, other: str, column: str) -> None:
+    sql = f"select family, {column} from custom_calls"
+    ((family, first),), ((same, second),) = ask(call(one), sql), ask(call(other), sql)
+    assert family == same
+    assert first != second
+    # The name alone is asked for, to its end.
+    exact = f"select count(*) from custom_calls where target = '{one}'"
+    assert [ask(call(name), exact) for name in (one, other)] == [[(1,)], [(0,)]]
 
 
 # -- contract
@@ -112,6 +143,97 @@ def test_constraints_that_cannot_be_read_do_not_hide_the_call() -> None:
     ]
 
 
+def test_what_is_written_into_an_operand() -> None:
+    sql = "select aliasing from custom_calls"
+    assert ask(call("x"), sql) == [("[]",)]
+    assert ask(call("x", more=", output_to_operand_aliasing={}"), sql) == [("[]",)]
+    more = ", output_to_operand_aliasing={{1}: (0, {}), {}: (2, {0})}"
+    assert ask(call("x", result="(f32[8]{0}, f32[8]{0})", more=more), sql) == [
+        ('[{"output":[1],"operand":0},{"output":[],"operand":2,"operand_index":[0]}]',)
+    ]
+    assert ask(call("x", more=", output_to_operand_aliasing={{words}}"), sql) == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ('{"gemm_backend_config":{"epilogue":"BIAS_RELU","alpha_real":1}}', "BIAS_RELU"),
+        ('{"gemm_backend_config":{"epilogue":"DEFAULT"}}', "DEFAULT"),
+        ('{"gemm_backend_config":{"alpha_real":1}}', None),
+        ('{"cudnn_conv_backend_config":{"activation_mode":"kRelu"}}', "kRelu"),
+        ('{"onednn_matmul_config":{"fusions":{"ops":["BIAS","RELU"]}}}', "BIAS+RELU"),
+        ("{fuse_bias = true, fuse_gelu = true, lhs_transposed = false}", "BIAS+GELU"),
+        ("{fuse_bias = false, scaling_mode = 0 : i64}", "DEFAULT"),
+        ("{scaling_mode = 0 : i64}", None),
+    ],
+)
+def test_the_epilogue_is_in_the_words_of_the_config(config: str, expected: str | None) -> None:
+    text = call("__cublas$lt$matmul", more=f", backend_config={config}")
+    assert ask(text, "select epilogue from custom_calls") == [(expected,)]
+
+
+def test_what_a_kernel_asks_for_is_not_what_it_has() -> None:
+    asked = '"scoped_memory_configs":[{"memory_space":"1","offset":"0","size":"100"}]'
+    used = '"used_scoped_memory_configs":[{"memory_space":"1","offset":"0","size":"40"}]'
+    sql = "select vmem_limit_bytes, scoped_memory_bytes from custom_calls"
+    for configs, expected in ((f"{asked},{used}", (100, 40)), (used, (None, 40))):
+        text = call("tpu_custom_call", more=f", backend_config={{{configs}}}")
+        assert ask(text, sql) == [expected]
+
+
+# -- operands from collectives
+
+GATHERED = """\
+HloModule m, num_partitions=4
+ENTRY main {
+  a = bf16[8,64]{1,0} parameter(0)
+  w = bf16[64,64]{1,0} parameter(1)
+  gather = bf16[32,64]{1,0} all-gather(a), channel_id=1, replica_groups={{0,1,2,3}}, dimensions={0},
+      use_global_device_ids=true
+  moved = bf16[64,32]{0,1} bitcast(gather)
+  copied = bf16[64,32]{1,0} copy(moved)
+  ROOT c = bf16[64,64]{1,0} custom-call(copied, w), custom_call_target="te_gemm_ffi"
+}
+"""
+
+
+def test_an_operand_that_a_collective_gives() -> None:
+    sql = "select gathered_operands, gathered_by from custom_calls"
+    assert ask(GATHERED, sql) == [(1, '[{"operand":0,"collective":"gather","kind":"all-gather"}]')]
+    assert ("gathered", "gather") in members(GATHERED)
+    # Work in between, or a gather beside it: the operand is another value.
+    worked = GATHERED.replace("copy(moved)", "negate(moved)")
+    assert ask(worked, sql) == [(0, "[]")]
+    beside = GATHERED.replace("custom-call(copied, w)", "custom-call(w, w)")
+    assert ask(beside, sql) == [(0, "[]")]
+
+
+def test_start_and_done_are_passed_and_a_reduction_counts_too() -> None:
+    text = """\
+HloModule m
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT s = f32[] add(x, y)
+}
+ENTRY main {
+  a = f32[8]{0} parameter(0)
+  start = f32[8]{0} all-reduce-start(a), replica_groups={{0,1}}, to_apply=add
+  done = f32[8]{0} all-reduce-done(start)
+  t = (f32[8]{0}, f32[8]{0}) tuple(a, done)
+  e = f32[8]{0} get-tuple-element(t), index=1
+  ROOT c = f32[8]{0} custom-call(a, e), custom_call_target="my_target"
+}
+"""
+    sql = "select gathered_by from custom_calls"
+    assert ask(text, sql) == [('[{"operand":1,"collective":"start","kind":"all-reduce"}]',)]
+
+
+def test_a_call_that_does_no_work_is_not_asked() -> None:
+    sql = "select gathered_operands, gathered_by from custom_calls"
+    assert ask(call("LayoutConstraint"), sql) == [(None, None)]
+
+
 # -- config
 
 
@@ -132,18 +254,20 @@ def test_config_is_json_whatever_the_text_is() -> None:
     assert config(', backend_config="plain words"') == "plain words"
 
 
-def test_a_kernels_body_is_its_size_and_hash() -> None:
-    body = "TUzv" * 100_000
-    text = call(
-        "tpu_custom_call", more=f', backend_config={{"custom_call_config":{{"body":"{body}"}}}}'
-    )
-    ((found, size),) = ask(text, "select config, length(config) from custom_calls")
-    digest = hashlib.sha256(body.encode()).hexdigest()[:16]
-    assert json.loads(str(found)) == {
-        "custom_call_config": {"body": {"bytes": 400_000, "sha256": digest}}
+def test_a_long_text_is_its_size_and_hash() -> None:
+    words = "word" * 100_000
+    digest = hashlib.sha256(words.encode()).hexdigest()[:16]
+    assert config(f', backend_config={{"a":"{words}"}}') == {
+        "a": {"bytes": 400_000, "sha256": digest}
     }
-    assert isinstance(size, int)
-    assert size < 200
+
+
+def test_a_kernels_body_and_its_locations_are_not_in_the_config() -> None:
+    told = '{"body":"TUzvUgAA","debug_locations":"TUzvUgBB","collective_id":1}'
+    found = config(f', backend_config={{"custom_call_config":{told}}}')
+    assert found == {"custom_call_config": {"collective_id": 1}}
+    # What is only called so is no kernel.
+    assert config(', backend_config={"module":"a name"}') == {"module": "a name"}
 
 
 def test_a_config_of_many_small_parts_is_cut_as_a_whole() -> None:
@@ -287,6 +411,7 @@ ENTRY main {
 
 def test_rewrites_that_do_not_matter_do_not_matter() -> None:
     check_table(WRAPPED, "custom_calls")
+    check_table(GATHERED, "custom_calls")
     check_table(SUGAR, "custom_calls")
     launched = call(
         "__gpu$xla.gpu.triton",
