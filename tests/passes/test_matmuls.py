@@ -11,7 +11,7 @@ from hlo_lens.hlo import parse_shape
 from hlo_lens.hlo.attributes import parse_dim_labels, parse_window
 from tests.mutate import check_table
 from tests.passes.asking import ask, ask_file
-from tests.shared import SHARED, needs_shared, unpacked
+from tests.shared import SHARED, needs_shared
 
 
 def dot(lhs: str, rhs: str, out: str, attributes: str) -> str:
@@ -576,70 +576,3 @@ ENTRY main {
 def test_rewrites_that_do_not_matter_do_not_matter() -> None:
     for text in (AROUND, RAGGED, gemm("__cublas$gemm", f'{{"gemm_backend_config":{{{DIMS}}}}}')):
         check_table(text, "matmuls")
-
-
-# -- real texts
-
-
-@needs_shared
-def test_dots_of_the_cases() -> None:
-    assert SHARED is not None
-    sql = (
-        "select name, lhs_dtype, rhs_dtype, out_dtype, algorithm, convert_before,"
-        " json_extract(convert_after, '$.to'), json_extract(convert_after, '$.via'), phase"
-        " from matmuls"
-    )
-    before = '[{"operand":0,"from":"bf16","to":"f32","via":"up_fusion"}]'
-    assert ask_file(SHARED / "cases/25-bf16-dot-then-upcast.hlo", sql) == [
-        ("dot.4", "bf16", "bf16", "bf16", None, None, "f32", "upcast_fusion", "bwd"),
-        ("dot.5", "f32", "f32", "f32", "dot_bf16_bf16_f32", before, "bf16", "y.5", "fwd"),
-    ]
-
-
-@needs_shared
-@pytest.mark.parametrize(
-    ("file", "expected"),
-    [
-        ("33a-named-policy-honoured", {"fwd": 1, "bwd": 2}),
-        ("33b-named-policy-mistyped", {"fwd": 1, "remat": 1, "bwd": 2}),
-    ],
-)
-def test_dots_by_phase_of_the_cases(file: str, expected: dict[str, int]) -> None:
-    assert SHARED is not None
-    sql = "select phase, count(*) from matmuls where form = 'dot' group by phase"
-    rows = ask_file(SHARED / "cases" / f"{file}.hlo", sql)
-    assert sorted(rows) == sorted(expected.items())
-
-
-@needs_shared
-def test_ragged_and_padded_lowering_of_one_ragged_dot() -> None:
-    assert SHARED is not None
-    sql = "select form, ragged, batch, m, n, k, flops from matmuls"
-    grouped = SHARED / "gfx950/moe/ragged-grouped/gfx950_gpu_after_optimizations.txt"
-    assert ask_file(grouped, sql) == [("custom_call", 1, 1, 64, 128, 128, 2097152)]
-    padded = SHARED / "gfx950/moe/ragged-padded/gfx950_gpu_after_optimizations.txt"
-    assert ask_file(padded, sql) == [("dot", 0, 8, 64, 128, 64, 8388608)]
-
-
-@needs_shared
-def test_tpu_convolutions_do_the_work_of_the_dots_before_optimization() -> None:
-    """One step before and after: 8 devices share the global FLOPs, phase by phase."""
-    dumps = unpacked("dumps/tpu-maxtext.tar.xz") / "dumps_vis"
-    sql = (
-        "select phase, sum(flops * executions) from matmuls"
-        " where lhs_dtype = 'bf16' group by phase order by phase"
-    )
-    before = ask_file(dumps / "s.full.nowe.before.hlo", sql)
-    after = ask_file(dumps / "s.full.nowe.opt.hlo", sql)
-    assert [(phase, 8 * int(str(flops))) for phase, flops in after] == before
-
-
-@needs_shared
-def test_every_convolution_of_a_tpu_step_is_a_dot() -> None:
-    dumps = unpacked("dumps/tpu-maxtext.tar.xz") / "dumps_vis"
-    sql = (
-        "select (select count(*) from matmuls where form = 'convolution'),"
-        " (select instructions from opcodes where opcode = 'convolution')"
-    )
-    assert ask_file(dumps / "gemma2-9b.full.tpu7x.opt.hlo", sql) == [(59, 59)]
-    assert ask_file(dumps / "v6e_2x4.full.opt.hlo", sql) == [(64, 64)]

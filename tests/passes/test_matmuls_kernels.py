@@ -130,6 +130,25 @@ def test_a_batch_that_looks_alike_cuts_nothing(old: str, new: str) -> None:
     assert ask(SPLIT.replace(old, new), "select split_k from matmuls") == [(None,)]
 
 
+@pytest.mark.parametrize(
+    ("view", "over", "slices"),
+    [
+        ("f32[8,32,64]{1,2,0} bitcast(p)", 0, 8),  # as a gemm gives what is stored the other way
+        ("f32[64,8,32]{2,0,1} bitcast(p)", 1, 8),
+        ("f32[64,8,32]{2,0,1} bitcast(p)", 0, None),  # sums over rows
+        ("f32[8,2048]{1,0} reshape(p)", 0, 8),
+        ("f32[4,2,64,32]{3,2,1,0} reshape(p)", 0, None),  # a part of the slices
+        ("f32[512,32]{1,0} reshape(p)", 0, None),
+    ],
+)
+def test_slices_are_followed_through_views(view: str, over: int, slices: int | None) -> None:
+    text = SPLIT.replace("  zero =", f"  v = {view}\n  zero =")
+    text = text.replace(
+        "reduce(p, zero), dimensions={0}", f"reduce(v, zero), dimensions={{{over}}}"
+    )
+    assert ask(text, "select split_k from matmuls") == [(slices,)]
+
+
 def test_one_more_use_of_the_products_makes_it_a_batch() -> None:
     used = SPLIT.replace("ROOT g =", "g =").replace(
         "calls=sum\n", "calls=sum\n  ROOT t = (f32[8,64,32], bf16[64,32]) tuple(n, g)\n"
