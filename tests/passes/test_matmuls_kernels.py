@@ -55,6 +55,13 @@ def test_tiles_warps_and_stages_of_a_triton_fusion(
     assert (tiles and json.loads(str(tiles)), *launch) == expected
 
 
+def test_a_fused_dot_and_a_kernel_under_rewrites() -> None:
+    check_table(FUSION.replace("CONFIG", NESTED), "matmuls")
+    check_table(SPLIT, "matmuls")
+    # A kernel's name stands in its metadata.
+    check_table(GMM, "matmuls", skip=("strip-metadata",))
+
+
 def test_a_launch_that_is_no_number_is_not_known() -> None:
     broken = OF_2023.replace("SPLIT", "x").replace('"64"', "[]").replace('"8"', "true")
     sql = "select tiles, num_warps, split_k from matmuls"
