@@ -18,12 +18,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.dataflow import Value, attribute_text, constant_value, trace
+from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.attributes import parse_int, parse_ints
-from hlo_lens_passes._ragged_origins import operand, operands, origin_of, shape_at
+from hlo_lens_passes._ragged_origins import names_of, operand, operands, origin_of, shape_at
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph
-    from hlo_lens.hlo import Instruction
+    from hlo_lens.hlo import Module
 
 _KEPT: Final = frozenset(("copy", "convert"))
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -68,6 +69,26 @@ class Masks:
     def __init__(self, graph: CallGraph) -> None:
         self.graph = graph
         self._known: dict[Value, Masked | None] = {}
+
+    def are_in(self, module: Module) -> bool:
+        """Whether a module may mask by groups: by a mask of some, or by one that its computation
+        is given, as a function is that several call."""
+        for computation in module.computations:
+            if "select" not in computation.opcodes:
+                continue
+            for index, opcode in enumerate(computation.opcodes):
+                if opcode == "select" and "," in computation.shape_texts[index].partition("]")[0]:
+                    value = Value(Instruction(computation, index))
+                    if self._may_mask(value):
+                        return True
+        return False
+
+    def _may_mask(self, select: Value) -> bool:
+        chosen = operand(select, 0)
+        if chosen is None:
+            return False
+        at = trace(self.graph, chosen, moves=_KEPT | {"broadcast"})
+        return at.instr.opcode == "parameter" or self.masked(select) is not None
 
     def masked(self, value: Value) -> Masked | None:
         """What is masked, where a value is a select by a mask of groups; else None."""
@@ -144,7 +165,7 @@ class Masks:
             origin = origin_of(self.graph, at, lambda one: one.instr != at.instr)
             if origin is None:
                 return None
-            names = [{label for label, _ in factors} for factors in origin.factors]
+            names = [names_of(factors) for factors in origin.factors]
             if {inner.rows} not in names:
                 return None
             rows, groups = names.index({inner.rows}), ONE_GROUP

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ from hlo_lens_passes._matmul_convs import ragged_config
 from hlo_lens_passes._matmul_dims import Dims, config_dims, dot_dims
 from hlo_lens_passes._matmul_fusions import fusions_around
 from hlo_lens_passes._ragged_found import FIRST, LAST, Ragged, class_of, sides_of
-from hlo_lens_passes._ragged_origins import Origin, origin_of
+from hlo_lens_passes._ragged_origins import Factor, Origin, names_of, origin_of
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph
@@ -162,7 +162,7 @@ def _rows_kernel(
     origin = origin_of(graph, found.rhs[0])
     if contracted is None or origin is None:
         return
-    place = place_in_weights(origin, origin.of((contracted,)), origin.of((3 - contracted,)))
+    place = place_in_weights(origin.of((contracted,)), origin.of((3 - contracted,)))
     found.kind = class_of(contracted if place is None else place)
     found.evidence.append(f"dimension {place or contracted} of the weights is contracted")
 
@@ -177,12 +177,10 @@ def _contracted_by(kernel: str, weights: Shape, k: int | None, n: int | None) ->
     return {(k, n): FIRST, (n, k): LAST}.get((weights.dimensions[1], weights.dimensions[2]))
 
 
-def place_in_weights(
-    origin: Origin, contracted: tuple[tuple[int, int], ...], free: tuple[tuple[int, int], ...]
-) -> int | None:
-    """FIRST or LAST: where in the weights, as they come, the contracted dimension stands; None
-    where it is not one, or they are none of [G,K,N]."""
-    summed, kept = {label for label, _ in contracted}, {label for label, _ in free}
+def place_in_weights(contracted: Sequence[Factor], free: Sequence[Factor]) -> int | None:
+    """FIRST or LAST: where in weights [G,K,N], as they come, what is contracted besides the groups
+    stands; None where that is not one dimension."""
+    summed, kept = names_of(contracted), names_of(free)
     if len(summed) != 1 or len(kept) != 1 or summed == kept:
         return None
     return FIRST if min(summed) < min(kept) else LAST
@@ -262,7 +260,7 @@ def native(graph: CallGraph, conv: Instruction, masks: Masks) -> Ragged:
     rows = masks.laid_out(given[0].sources[0], _at(given[0], given[1].batch))
     found.lhs = () if rows is None else (rows,)
     found.rhs = weights.sources
-    place = place_in_weights(weights, weights.of(side.summed), weights.of(side.free))
+    place = place_in_weights(weights.of(side.summed), weights.of(side.free))
     found.kind = class_of(place)
     if place is not None:
         found.evidence.append(f"dimension {place} of the weights is contracted")
@@ -271,8 +269,8 @@ def native(graph: CallGraph, conv: Instruction, masks: Masks) -> Ragged:
 
 def _at(origin: Origin, dimensions: tuple[int, ...]) -> int:
     """The dimension of the origin that these are; -1 where it is not one."""
-    labels = {label for label, _ in origin.of(dimensions)}
-    return labels.pop() if len(labels) == 1 else -1
+    names = origin.names(dimensions)
+    return names.pop() if len(names) == 1 else -1
 
 
 def _product(sizes: tuple[int | None, ...], dimensions: tuple[int, ...]) -> int | None:

@@ -2,8 +2,9 @@
 
 A dimension of an operand is a list of factors, the slowest first: (dimension of the origin, size).
 `f16[8,64]` that a bitcast makes of `f16[4,128]` has factors (0, 4), (1, 2) in its dimension 0 and
-(1, 64) in its dimension 1. Dimensions of size 1 have no factors. Sizes cannot tell dimensions
-apart, as K may equal N; this can.
+(1, 64) in its dimension 1. Dimensions of size 1 have no factors. What lies across a border, as 4 of
+`f16[6,256]` in slices of 384, runs over a set of dimensions. Sizes cannot tell dimensions apart, as
+K may equal N; this can.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from hlo_lens.hlo.attributes import parse_ints
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph
 
-Factor = tuple[int, int]
+Label = int | frozenset[int]
+Factor = tuple[Label, int]
 Factors = tuple[tuple[Factor, ...], ...]
 
+_Placed = tuple[Label, int, int]  # a dimension, its size, its stride
 _SAME: Final = frozenset(("copy", "convert", "reduce-precision"))
 # What gives part of an array, or puts parts together, and leaves its dimensions what they are.
 _PARTS: Final = frozenset(("slice", "dynamic-slice", "concatenate", "all-gather", "pad"))
@@ -43,6 +46,18 @@ class Origin:
     def of(self, dimensions: Iterable[int]) -> tuple[Factor, ...]:
         """The factors of some dimensions, in that order."""
         return tuple(factor for d in dimensions for factor in self.factors[d])
+
+    def names(self, dimensions: Iterable[int]) -> set[int]:
+        """The dimensions of the sources that these run over."""
+        return names_of(self.of(dimensions))
+
+
+def names_of(factors: Iterable[Factor]) -> set[int]:
+    """The dimensions that factors run over."""
+    found: set[int] = set()
+    for label, _ in factors:
+        found |= {label} if isinstance(label, int) else label
+    return found
 
 
 def operand(value: Value, position: int) -> Value | None:
@@ -180,7 +195,7 @@ def _resized(factors: Factors, sizes: Sequence[int]) -> Factors:
 
 def _regrouped(factors: Factors, view: View, sizes: Sequence[int]) -> Factors:
     """The factors of an array of these sizes that takes the elements in another order."""
-    placed: list[tuple[int, int, int]] = []  # label, size, stride
+    placed: list[_Placed] = []
     stride = 1
     for label, size in reversed([factor for each in factors for factor in each]):
         placed.append((label, size, stride))
@@ -212,38 +227,43 @@ def _taken(left: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
     return pairs
 
 
-def _cut(pair: tuple[int, int], placed: Sequence[tuple[int, int, int]]) -> list[Factor]:
-    """A pair of a view in the dimensions that it runs over, the slowest first."""
+def _cut(pair: tuple[int, int], placed: Sequence[_Placed]) -> list[Factor]:
+    """A pair of a view in the dimensions that it runs over, the slowest first; as one factor where
+    it does not end where they do."""
     count, start = pair
     end = start * count
     found: list[Factor] = []
+    even = True
     for label, size, stride in reversed(placed):
         low, high = max(start, stride), min(end, stride * size)
         if low < high:
-            part, uneven = divmod(high, low)
-            if uneven:
-                raise ValueError("a dimension is split unevenly")
-            found.append((label, part))
-    if prod(size for _, size in found) != count:
-        raise ValueError("a dimension is split unevenly")
-    return found
+            found.append((label, high // low))
+            even = even and high % low == 0
+    if even and prod(size for _, size in found) == count:
+        return found
+    return [(frozenset(names_of(found)), count)]
 
 
 def aligned(given: Sequence[Factor], other: Sequence[Factor], label: int) -> set[int]:
     """The dimensions of `other` that run along dimension `label` of `given`, where both are the
-    same elements in one order, the slowest first."""
+    same elements in one order, the slowest first; none where one of them is cut unevenly."""
     found: set[int] = set()
     for start, end in _spans(given, label):
-        for name in {name for name, _ in other}:
-            if any(low < end and start < high for low, high in _spans(other, name)):
+        for name, low, high in _all_spans(other):
+            if low < end and start < high:
+                if not isinstance(name, int):
+                    return set()
                 found.add(name)
     return found
 
 
 def _spans(factors: Sequence[Factor], label: int) -> Iterator[tuple[int, int]]:
     """From which stride to which the factors of a dimension run."""
+    return ((low, high) for name, low, high in _all_spans(factors) if name == label)
+
+
+def _all_spans(factors: Sequence[Factor]) -> Iterator[tuple[Label, int, int]]:
     stride = 1
     for name, size in reversed(factors):
-        if name == label:
-            yield stride, stride * size
+        yield name, stride, stride * size
         stride *= size

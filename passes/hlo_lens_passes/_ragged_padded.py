@@ -21,13 +21,23 @@ from hlo_lens_passes._matmul_fusions import fusions_around
 from hlo_lens_passes._ragged_found import Ragged, Side, class_of, sides_of
 from hlo_lens_passes._ragged_masks import ONE_GROUP
 from hlo_lens_passes._ragged_native import place_in_weights
-from hlo_lens_passes._ragged_origins import Origin, aligned, operand, origin_of, shape_at
+from hlo_lens_passes._ragged_origins import (
+    Origin,
+    aligned,
+    names_of,
+    operand,
+    origin_of,
+    shape_at,
+)
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
     from hlo_lens.analysis.calls import CallGraph
     from hlo_lens.hlo import Computation, Instruction
     from hlo_lens_passes._ragged_masks import Masked, Masks
+
+NAME: Final = "ragged_dot_general"
+"""What jax calls the operation in an op_name."""
 
 # What changes how a result lies in memory, and its dtype.
 _MOVES: Final = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
@@ -51,12 +61,16 @@ class _Operand:
         return found.pop() if len(found) == 1 else None
 
     def names(self, dimensions: tuple[int, ...]) -> set[int]:
-        return {label for label, _ in self.origin.of(dimensions)}
+        return self.origin.names(dimensions)
 
-    def size(self, dimensions: tuple[int, ...], label: int | None = None) -> int:
-        """The product of the sizes of some dimensions, or of what `label` has of them."""
-        factors = self.origin.of(dimensions)
-        return prod(n for name, n in factors if label is None or name == label)
+    def size(self, dimensions: tuple[int, ...]) -> int:
+        return prod(size for _, size in self.origin.of(dimensions))
+
+    def of_source(self, dimension: int) -> int:
+        """The size of a dimension of what is masked; 1 for that of a single group."""
+        shape = shape_at(self.masked[0].select)
+        size = None if shape is None or dimension == ONE_GROUP else shape.dimensions[dimension]
+        return size or 1
 
 
 def padded(analysis: ModuleAnalysis, matmul: Instruction, masks: Masks) -> Ragged | None:
@@ -102,8 +116,7 @@ def _weight_gradient(
     groups, rows = left.labels
     found = _found(matmul, left, right)
     found.variant, found.kind = "contracting", "wgrad"
-    found.groups = left.size(left.side.batch, groups)
-    found.k = left.size(left.side.meeting, rows)
+    found.groups, found.k = left.of_source(groups), left.of_source(rows)
     found.m, found.n = left.size(left.side.free), right.size(right.side.free)
     found.lhs, found.rhs = ((*(each.rows for each in one.masked),) for one in (left, right))
     found.split_k = left.size(left.side.batch) // found.groups
@@ -129,21 +142,31 @@ def _rows(
     if slices > 1 and not _sum_slices(graph, found, rows, None):
         return None
     found.variant = "non_contracting"
-    found.groups = rows.size(side.meeting, groups)
+    found.groups = rows.of_source(groups)
     found.m, found.n = rows.size(side.free), weights.size(weights.side.free)
     found.k = rows.size(side.meeting) // found.groups
     found.split_k = slices
     found.lhs = tuple(each.rows for each in rows.masked)
     found.rhs = weights.origin.sources
     found.evidence.append("groups and K summed at once")
-    inner, outer = rows.origin.of(side.meeting), weights.origin.of(weights.side.meeting)
-    of_groups = aligned(inner, outer, groups)
-    contracted = tuple(factor for factor in outer if factor[0] not in of_groups)
-    place = place_in_weights(weights.origin, contracted, weights.origin.of(weights.side.free))
-    if len(of_groups) == (groups != ONE_GROUP) and place is not None:
+    place = _contracted(rows, weights, groups)
+    if place is not None:
         found.kind = class_of(place)
         found.evidence.append(f"dimension {place} of the weights is contracted")
     return _finished(graph, found, (rows,))
+
+
+def _contracted(rows: _Operand, weights: _Operand, groups: int) -> int | None:
+    """Which dimension of [G,K,N] is contracted besides the groups."""
+    inner = rows.origin.of(rows.side.meeting)
+    outer = weights.origin.of(weights.side.meeting)
+    free = weights.origin.of(weights.side.free)
+    of_groups = aligned(inner, outer, groups)
+    if groups == ONE_GROUP or len(of_groups) == 1:
+        return place_in_weights([one for one in outer if one[0] not in of_groups], free)
+    # Cut across groups: they stand first in weights, by what ragged_dot takes.
+    summed = names_of(outer)
+    return place_in_weights([(max(summed), 1)], free) if len(summed) == 2 else None
 
 
 def _found(matmul: Instruction, *operands: _Operand) -> Ragged:
@@ -190,35 +213,40 @@ def _holds(names: set[int], groups: int) -> bool:
 
 def _is_named(analysis: ModuleAnalysis, matmul: Instruction) -> bool:
     name = analysis.full_op_name(matmul)
-    return name is not None and last_component(name) == "ragged_dot_general"
+    return name is not None and last_component(name) == NAME
 
 
 def _sum_slices(graph: CallGraph, found: Ragged, masked: _Operand, groups: int | None) -> bool:
-    """Whether a reduce adds up the batch dimensions of a dot, those of `groups` left out, which
-    stand first in its result; reduces that do are members."""
+    """Whether reduces add up the batch dimensions of a dot, those of `groups` left out; they then
+    are members."""
     wide = {
         place
         for place, d in enumerate(masked.side.batch)
-        if (names := masked.names((d,))) and (groups is None or groups not in names)
+        if (names := masked.names((d,))) and (groups is None or names != {groups})
     }
-    path = result_path(found.instr)
-    reduces = []
-    for user in consumers(graph, found.instr, path, moves=_MOVES):
-        given = operand(Value(user), 0) if user.opcode == "reduce" else None
-        if given is None:
-            continue
-        origin = origin_of(graph, given, lambda one: one.instr == found.instr)
-        try:
-            dimensions = parse_ints(attributes_of(user).get("dimensions", "{}"))
-            summed = set() if origin is None else {d for d, _ in origin.of(dimensions)}
-        except (ValueError, IndexError):
-            continue
-        if wide and summed == wide:
-            reduces.append(user)
+    reduces = _added_up(graph, found.instr, wide)
     if reduces:
         found.members += [("reduce", one) for one in reduces]
         found.evidence.append("slices added up")
     return bool(reduces)
+
+
+def _added_up(graph: CallGraph, matmul: Instruction, batch: set[int]) -> list[Instruction]:
+    """The reduces over just these dimensions of what a dot gives, where its batch stands first."""
+    reduces = []
+    for user in consumers(graph, matmul, result_path(matmul), moves=_MOVES):
+        given = operand(Value(user), 0) if user.opcode == "reduce" else None
+        if given is None:
+            continue
+        origin = origin_of(graph, given, lambda one: one.instr == matmul)
+        try:
+            dimensions = parse_ints(attributes_of(user).get("dimensions", "{}"))
+            summed = set() if origin is None else origin.names(dimensions)
+        except (ValueError, IndexError):
+            continue
+        if batch and summed == batch:
+            reduces.append(user)
+    return reduces
 
 
 def _extra(graph: CallGraph, found: Ragged, masked: tuple[_Operand, ...]) -> int | None:
@@ -278,7 +306,7 @@ def _is_fused(graph: CallGraph, computation: Computation) -> bool:
 # ---------------------------------------------------------------------------------- by name
 
 
-def batched(analysis: ModuleAnalysis, matmul: Instruction, row: object) -> Ragged | None:
+def batched(analysis: ModuleAnalysis, matmul: Instruction) -> Ragged | None:
     """A ragged dot whose ragged dimension is a batch: a plain batched dot, which only its name
     tells from another one (jax lowers it so, for all rows of all groups)."""
     if not _is_named(analysis, matmul):
@@ -287,11 +315,10 @@ def batched(analysis: ModuleAnalysis, matmul: Instruction, row: object) -> Ragge
     shapes = [shape_of(one) for one in matmul.operands[:2]]
     if sides is None or not sides[0].batch or shapes[0] is None or shapes[1] is None:
         return None
-    origins = [origin_of(analysis.graph, Value(one)) for one in matmul.operands[:2]]
-    if any(
-        one is None or any(source.instr.opcode == "select" for source in one.sources)
-        for one in origins
-    ):
+    graph = analysis.graph
+    if not all(_is_plain(graph, Value(one)) for one in matmul.operands[:2]):
+        return None
+    if _added_up(graph, matmul, set(range(len(sides[0].batch)))):
         return None
     first, second = shapes[0].dimensions, shapes[1].dimensions
     sizes = [
@@ -305,9 +332,18 @@ def batched(analysis: ModuleAnalysis, matmul: Instruction, row: object) -> Ragge
     groups, m, n, k = (prod(size for size in each if size is not None) for each in sizes)
     found = Ragged(matmul, "dense_padded", variant="batch", results=(Value(matmul),))
     found.members.append(("dot", matmul))
-    found.evidence += ["op_name ragged_dot_general", "a batched dot, nothing masked"]
+    found.evidence += [f"op_name {NAME}", "a batched dot, nothing masked"]
     found.groups, found.m, found.n, found.k = groups, m, n, k
     found.flops = found.useful = 2 * groups * m * n * k
     found.split_k, found.extra_bytes = 1, 0
     found.dtypes = tuple(None if shape is None else shape.dtype for shape in shapes)
     return found
+
+
+def _is_plain(graph: CallGraph, value: Value) -> bool:
+    """Whether it is known where an operand comes from, and nothing is masked in it."""
+    origin = origin_of(graph, value)
+    return origin is not None and all(
+        source.instr.opcode not in _MOVES and source.instr.opcode != "select"
+        for source in origin.sources
+    )

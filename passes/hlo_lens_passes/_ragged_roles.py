@@ -9,7 +9,7 @@ the forward one with which they share weights, or rows, or cotangents (definitio
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hlo_lens.analysis.dataflow import MOVES, Value, attribute_text, steps, trace
@@ -67,13 +67,12 @@ class Roles:
 
     def set(self) -> None:
         forward = [one for one in self.found if self._is_forward(one)]
-        for one in forward:
-            self._set_forward(one)
+        self._set_forward(forward)
         known: _Known = {}
         for one in forward:
             for key, part in self._parts(one):
                 known.setdefault(key, set()).add(part)
-        by_weights = [one for one in self.found if one.kind in ("fwd", "dgrad")]
+        by_weights = [one for one in self.found if one.variant == "non_contracting"]
         for one in by_weights:
             if one.role is None:
                 _inherit(one, self._shared(known, one.rhs, "weights"))
@@ -107,16 +106,26 @@ class Roles:
 
     # -- forward ----------------------------------------------------------------------------------
 
-    def _set_forward(self, second: Ragged) -> None:
-        feeders = self._feeders(second)
-        firsts = [one for one in feeders if self._is_forward(one) and one is not second]
-        if not firsts:
-            return
-        second.role, second.projection = "wo", "down"
-        for first, projection in _projections({one: feeders[one] for one in firsts}).items():
-            if first.role != "wo":
+    def _set_forward(self, forward: Sequence[Ragged]) -> None:
+        """Layers that follow on each other are firsts and seconds in turn: what takes the result
+        of a second is a first of the next."""
+        known = set(forward)
+        feeders = {
+            one: {given: ways for given, ways in self._feeders(one).items() if given in known}
+            for one in forward
+        }
+        seconds: dict[Ragged, bool] = {}
+        for one in _feeders_first(feeders):
+            # What feeds itself, through a loop, is not known yet.
+            seconds[one] = any(not seconds.get(given, True) for given in feeders[one])
+        for second in forward:
+            firsts = {given: ways for given, ways in feeders[second].items() if not seconds[given]}
+            if not firsts:
+                continue
+            second.role, second.projection = "wo", "down"
+            for first, projection in _projections(firsts).items():
                 first.role, first.projection = "wi", projection
-                gate = feeders[first].gate_half() if projection == "fused" else None
+                gate = firsts[first].gate_half() if projection == "fused" else None
                 if gate is not None:
                     self._gate_of[first] = gate
 
@@ -267,6 +276,23 @@ class _Ways:
 
     def through(self, opcodes: frozenset[str]) -> bool:
         return any(passed & opcodes for _, passed in self.passed)
+
+
+def _feeders_first(feeders: Mapping[Ragged, Iterable[Ragged]]) -> list[Ragged]:
+    """Each behind those that feed it."""
+    order: dict[Ragged, None] = {}
+    entered: set[Ragged] = set()
+    for start in feeders:
+        waiting = [start]
+        while waiting:
+            one = waiting[-1]
+            left = [given for given in feeders[one] if given not in entered]
+            entered.add(one)
+            if left:
+                waiting += left
+            else:
+                order.setdefault(waiting.pop())
+    return list(order)
 
 
 def _projections(ways: dict[Ragged, _Ways]) -> dict[Ragged, Projection | None]:

@@ -31,6 +31,7 @@ TILING: Final = "xla_gpu_experimental_enable_tiling_propagation"
 # What hipBLASLt groups, by the architecture.
 _LIBRARY_DTYPES: Final = {"gfx942": ("f16", "bf16"), "gfx950": ("f16",)}
 _FUSION_DTYPES: Final = ("f16", "bf16")
+_BEFORE_AMPERE: Final = ("k", "m", "p", "v", "t4")
 _ON: Final = ("", "true", "1")
 
 
@@ -114,6 +115,7 @@ def _one_ragged(found: Ragged) -> Iterator[Check]:
         yield Check("gpu: ragged dimension", "no", why)
     else:
         yield Check("gpu: one ragged dimension of the left operand", "yes", f"{found.variant}")
+        yield Check("gpu: layout", "yes", "no back end asks for one")
 
 
 def _fusion(found: Ragged, target: Target) -> Iterator[Check]:
@@ -123,6 +125,17 @@ def _fusion(found: Ragged, target: Target) -> Iterator[Check]:
         why = "a weight gradient takes a newer cuDNN than the forward product"
         yield Check("cudnn: variant", "unknown", why)
     yield Check("cudnn: version", "unknown", "9.22 or newer; the text does not name it")
+    yield _ampere(target.chip)
+
+
+def _ampere(chip: str | None) -> Check:
+    """cuDNN's fusion asks for compute capability 8.0; chips have names, or numbers in a dump."""
+    rule = "cudnn: architecture"
+    if chip is None:
+        return Check(rule, "unknown", "Ampere or newer; the text does not name it")
+    number = chip.removeprefix("sm_").partition(".")[0]
+    old = int(number) < 8 if number.isdecimal() else chip.startswith(_BEFORE_AMPERE)
+    return Check(rule, "no" if old else "yes", f"Ampere or newer, {'not ' if old else ''}{chip}")
 
 
 def _library(found: Ragged, target: Target) -> Iterator[Check]:

@@ -23,14 +23,15 @@ from hlo_lens.facts import (
 )
 from hlo_lens_passes._ragged_masks import Masks
 from hlo_lens_passes._ragged_native import grouped_call, is_native, kernel_call, native, ragged_dot
-from hlo_lens_passes._ragged_padded import batched, padded
+from hlo_lens_passes._ragged_padded import NAME, batched, padded
 from hlo_lens_passes._ragged_roles import Roles
 from hlo_lens_passes._ragged_support import checks_of, target_of, why_not
 
 if TYPE_CHECKING:
+    from hlo_lens.analysis import ModuleAnalysis
     from hlo_lens.facts import Facts
     from hlo_lens.program import Program
-    from hlo_lens_passes._ragged_found import Ragged
+    from hlo_lens_passes._ragged_found import Class, Ragged
 
 Row = Mapping[str, object]
 
@@ -244,11 +245,9 @@ def _found(
     if not rows and not kernels:
         return
     module = program.modules[position]
-    masks_possible = any(
-        "iota" in computation.opcodes for computation in module.computations
-    ) and any("select" in computation.opcodes for computation in module.computations)
     analysis = program.analysis(module)
     masks = Masks(analysis.graph)
+    expanded, named = masks.are_in(module), NAME in module.text
     for number in sorted({*rows, *kernels}, key=lambda one: one if isinstance(one, int) else -1):
         assert isinstance(number, int)
         instr = module.instruction(number)
@@ -265,13 +264,25 @@ def _found(
         elif row["form"] == "convolution" and is_native(analysis.graph, instr):
             one = native(analysis.graph, instr, masks)
         else:
-            if masks_possible:
+            if expanded:
                 one = padded(analysis, instr, masks)
-            one = one or batched(analysis, instr, row)
+            if named and one is None:
+                one = batched(analysis, instr)
         if one is not None:
+            if one.kind is None and one.variant == "non_contracting":
+                _by_phase(one, analysis)
             matmul = None if row is None else row["id"]
             one.matmul = matmul if isinstance(matmul, int) else None
             yield one
+
+
+def _by_phase(one: Ragged, analysis: ModuleAnalysis) -> None:
+    """The class of a kernel whose sizes do not show what it contracts, by its name."""
+    phase = analysis.phase(one.instr).phase
+    kinds: dict[str | None, Class] = {"fwd": "fwd", "remat": "fwd", "bwd": "dgrad"}
+    one.kind = kinds.get(phase)
+    if one.kind is not None:
+        one.evidence.append(f"phase {phase}")
 
 
 def _is_kernel(row: Row) -> bool:
