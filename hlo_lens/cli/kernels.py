@@ -26,6 +26,8 @@ from hlo_lens.cli.page import width_of, write_lines
 if TYPE_CHECKING:
     from hlo_lens.kernels import Report
 
+_FINDINGS = 3  # of one rule
+
 
 def _known_families() -> list[str]:
     """What may be asked for, there or not: the families of the catalogue and of fusions."""
@@ -169,8 +171,8 @@ def _write(report: Report, output_format: str, stream: IO[str]) -> None:
     elif output_format == "markdown":
         from hlo_lens.present.markdown import as_markdown
 
-        stream.write(as_markdown(report, "kernels"))
+        stream.write(as_markdown(report, "kernels", of_a_rule=_FINDINGS))
     else:
         from hlo_lens.present.terminal import as_lines
 
-        write_lines(as_lines(report, width=width_of(stream)), stream)
+        write_lines(as_lines(report, width=width_of(stream), of_a_rule=_FINDINGS), stream)

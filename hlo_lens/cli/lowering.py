@@ -22,6 +22,8 @@ from hlo_lens.cli.page import width_of, write_lines
 if TYPE_CHECKING:
     from hlo_lens.lowering import Report
 
+_FINDINGS = 3  # of one rule
+
 
 @verb()
 @click.argument("file", metavar="FILE", type=INPUT)
@@ -62,8 +64,8 @@ def _write(report: Report, output_format: str, stream: IO[str]) -> None:
     elif output_format == "markdown":
         from hlo_lens.present.markdown import as_markdown
 
-        stream.write(as_markdown(report, "lowering"))
+        stream.write(as_markdown(report, "lowering", of_a_rule=_FINDINGS))
     else:
         from hlo_lens.present.terminal import as_lines
 
-        write_lines(as_lines(report, width=width_of(stream)), stream)
+        write_lines(as_lines(report, width=width_of(stream), of_a_rule=_FINDINGS), stream)

@@ -63,22 +63,26 @@ def _ragged(found: Lowered, rows: Rows) -> str:
     records = rows.records()
     grouped = [one for one in records if one["lowering"] in GROUPED]
     kept = [one for one in records if one["lowering"] == KEPT]
-    classes = listed(
-        f"{one['class']} again in a replay" if one["phase"] == "remat" else str(one["class"])
-        for one in records
-        if one["class"] is not None
-    )
-    told = f" ({classes})" if classes else ""
+    told = f" ({classes})" if (classes := listed(_classes(records))) else ""
     ways = listed(str(one["lowering"]) for one in records if one["lowering"] is not None)
     count = count_text(len(records))
     if len(grouped) == len(records):
-        return f"grouped, all {count}{told}: {ways}"
+        return f"grouped, {'the one' if len(records) == 1 else f'all {count}'}{told}: {ways}"
     if len(kept) == len(records):
         return f"not lowered yet: {count} written as ragged-dot{told}"
     dense = [one for one in records if one["lowering"] == PADDED]
     if len(dense) == len(records):
         return f"not grouped: {_padded(dense, told)}"
     return f"{len(grouped)} of {count} grouped: {ways}; {_padded(dense, '')}"
+
+
+def _classes(records: Sequence[Record]) -> Iterator[str]:
+    """The classes, the forward first; what is replayed is told apart."""
+    for name in ("fwd", "dgrad", "wgrad"):
+        same = [one for one in records if one["class"] == name]
+        again = [one for one in same if one["phase"] == "remat"]
+        yield from [name] * (len(same) - len(again))
+        yield from [f"{name} again in a replay"] * len(again)
 
 
 def _padded(dense: Sequence[Record], told: str) -> str:
@@ -94,7 +98,8 @@ def _padded(dense: Sequence[Record], told: str) -> str:
         str(one["why_not_grouped"]) for one in dense if one.get("why_not_grouped") is not None
     ))  # fmt: skip
     why = f"; {visible(reasons[0])}" if reasons else ""
-    more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
+    others = len(reasons) - 1
+    more = f" (and {others} other reason{'s' * (others > 1)})" if others > 0 else ""
     return f"{len(dense)} padded to dense{told}{cost}{why}{more}"
 
 
@@ -167,13 +172,23 @@ def _experts(found: Lowered, rows: Rows) -> str:
     kinds = Counter(_expert_text(one) for one in records if one["phase"] in ("fwd", "other", None))
     kinds = kinds or Counter(map(_expert_text, records))
     blocks = [f"{text} ×{n}" if n > 1 else text for text, n in kinds.most_common()]
-    balance = listed(str(one["balance"]) for one in records if one.get("balance") is not None)
-    told = f"; {balance}-heavy" if balance and "," not in balance else f"; {balance}"
-    drops = any(one.get("drops") for one in records)
-    return (
-        "; ".join(blocks)
-        + (told if balance else "")
-        + ("; assignments beyond the capacity are dropped" if drops else "")
+    parts = ["; ".join(blocks), _balance(records)]
+    if any(one.get("drops") for one in records):
+        parts.append("assignments beyond the capacity are dropped")
+    return "; ".join(filter(None, parts))
+
+
+def _balance(records: Sequence[Record]) -> str:
+    """`compute-heavy`; by passes where these differ."""
+    found: dict[object, list[str]] = {}
+    for one in records:
+        if one.get("balance") is not None:
+            found.setdefault(one["balance"], []).append(str(one["phase"] or "no pass"))
+    if len(found) == 1:
+        return f"{next(iter(found))}-heavy"
+    return ", ".join(
+        f"{heavier}-heavy in {', '.join(dict.fromkeys(phases))}"
+        for heavier, phases in found.items()
     )
 
 

@@ -50,7 +50,7 @@ class Report:
 
 
 def lowering_report(facts: Facts) -> Report:
-    """The lowerings of the module that runs. A table that cannot be read is not known, and said so."""
+    """The lowerings of the module that runs; of a table that cannot be read it says so."""
     found = Lowered(facts)
     said = tuple(answers(found))
     sections = (
@@ -95,8 +95,10 @@ _PLACE: Final = (Cell("phase"), Cell("loop"))
 
 def _ragged(found: Lowered) -> Section | None:
     rows = found.rows(RAGGED)
+    # Of a forward, dgrad or wgrad the variant is known from that.
+    variant = [Cell("variant")] if any(one["class"] is None for one in rows.records()) else []
     by = (
-        Cell("class"), Cell("role"), Cell("projection"), Cell("variant"), Cell("lowering"),
+        Cell("class"), Cell("role"), Cell("projection"), *variant, Cell("lowering"),
         Cell("backend"), *_PLACE, Cell("g{groups} m{m} n{n} k{k}", "sizes"),
         Cell("split_k", "split-K"), Cell("why_not_grouped"),
     )  # fmt: skip
@@ -336,7 +338,15 @@ def _grouped(
         notes.append(text)
     columns = [Column(cell.heading) for at, cell in enumerate(cells) if at != under]
     columns += [Column(heading, right=True) for heading in headings]
-    section = Section(title, about, tuple(columns), tuple(lines), below=tuple(notes))
+    once = notes[0] if len(notes) > 1 and len(set(notes)) == 1 else ""
+    section = Section(
+        title,
+        about,
+        tuple(columns),
+        tuple(lines),
+        below=() if once else tuple(notes),
+        notes=(once,) if once else (),
+    )
     return without_unknown(section, keep=("phase",))
 
 

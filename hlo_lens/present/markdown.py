@@ -9,21 +9,23 @@ from hlo_lens.facts import Finding
 from hlo_lens.present.page import Column
 from hlo_lens.present.quantities import visible
 from hlo_lens.present.report import Report, Section
-from hlo_lens.present.terminal import cut, legend, more
+from hlo_lens.present.terminal import cut, first_of_rules, legend, more
 
 _LONG = 12  # rows of a table that is folded away
 _MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
 
 
-def as_markdown(report: Report, topic: str) -> str:
-    """The report as a part of a page, for a pull request: findings behind the head, then tables."""
+def as_markdown(report: Report, topic: str, *, of_a_rule: int = 0) -> str:
+    """The report as a part of a page, for a pull request: findings behind the head, then tables.
+    `of_a_rule`: how many findings of one rule are told (0: all)."""
     parts = [f"## {escaped(report.name)}: {topic}", ""]
     if report.place:
         parts += [escaped(report.place), ""]
     parts += [f"- **{word}**: {escaped(sentence)}" for word, sentence in report.head]
     parts.append("")
-    for finding in report.findings:
+    for finding, left in first_of_rules(report.findings, of_a_rule):
         parts += finding_items(finding)
+        parts += [f"- {left}"] if left else []
     if report.findings:
         parts.append("")
     for section in report.sections:

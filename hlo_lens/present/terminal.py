@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
+from hlo_lens.facts import Finding
 from hlo_lens.present.findings import finding_lines
 from hlo_lens.present.page import PROSE, Line, Span, folded, grid, line
 from hlo_lens.present.quantities import UNKNOWN, count_text, visible
@@ -16,8 +18,9 @@ _SIGNS = {UNKNOWN: f"{UNKNOWN} not known", "≥": "≥ at least", "≤": "≤ at
 T = TypeVar("T")
 
 
-def as_lines(report: Report, *, width: int | None = None) -> Iterator[Line]:
-    """The report; where `width` is None, rows are not folded and sentences at `PROSE` columns."""
+def as_lines(report: Report, *, width: int | None = None, of_a_rule: int = 0) -> Iterator[Line]:
+    """The report; where `width` is None, rows are not folded and sentences at `PROSE` columns.
+    `of_a_rule`: how many findings of one rule are told (0: all)."""
     prose = width or PROSE
     yield line(Span(report.name, "bold"), f"  {report.place}" if report.place else "")
     widest = max((len(word) for word, _ in report.head), default=0)
@@ -36,8 +39,28 @@ def as_lines(report: Report, *, width: int | None = None) -> Iterator[Line]:
         yield line(Span(signs, "dim"))
     if report.findings:
         yield ()
-    for finding in report.findings:
+    for finding, left in first_of_rules(report.findings, of_a_rule):
         yield from finding_lines(finding, prose)
+        if left:
+            yield line(Span(f"  {left}", "dim"))
+
+
+def first_of_rules(findings: Sequence[Finding], most: int) -> Iterator[tuple[Finding, str]]:
+    """The first findings of each rule (0: all), and what is to be said behind one: how many more
+    there are. Help stands with the last of a rule."""
+    kept: dict[str, list[Finding]] = {}
+    for finding in findings:
+        kept.setdefault(finding.rule, []).append(finding)
+    for rule, alike in kept.items():
+        shown = alike[:most] if most else alike
+        for at, finding in enumerate(shown):
+            last = at == len(shown) - 1
+            left = len(alike) - len(shown) if last else 0
+            same_help = not last and shown[at + 1].help == finding.help
+            yield (
+                replace(finding, help=None) if same_help else finding,
+                f"{count_text(left)} more of {rule}; JSON has all" if left else "",
+            )
 
 
 def section_lines(section: Section, width: int | None, limit: int = 0) -> Iterator[Line]:

@@ -24,6 +24,7 @@ from hlo_lens.program import Program
 from tests import shared
 from tests.cli.test_hostile_text import ACTS, PAYLOADS
 from tests.cli.test_hostile_text import TEXT as HOSTILE
+from tests.cli.test_lowering import built_in
 from tests.conftest import Ran
 from tests.facts.toys import Toy
 from tests.facts.toys import table as toy_table
@@ -284,13 +285,13 @@ def test_a_failed_pass_is_no_empty_answer() -> None:
     def crash(*_: object) -> PassResult:
         raise RuntimeError("cannot cope")
 
-    registry = discover_passes()
-    others = [one for one in registry.passes if one.name in ("modules", "matmuls")]
-    broken = Toy("custom_calls", (registry.table("custom_calls"),), crash)
+    table = discover_passes().table
+    others = built_in("modules", "matmuls", without=["custom_calls"])
+    broken = Toy("custom_calls", (table("custom_calls"),), crash)
     with pytest.raises(NotReadError, match="pass custom_calls: RuntimeError"):
         kernels_report(Facts(Program([parse(STEP)]), [*others, broken]))
-    calls = [one for one in registry.passes if one.name in ("modules", "custom_calls")]
-    broken = Toy("matmuls", (registry.table("matmuls"),), crash)
+    calls = built_in("modules", "custom_calls", without=["matmuls"])
+    broken = Toy("matmuls", (table("matmuls"),), crash)
     report = kernels_report(Facts(Program([parse(GENERATED)]), [*calls, broken]))
     text = " ".join(plain(as_lines(report)).split())
     assert "not known what is multiplied is not known: pass matmuls: RuntimeError" in text
@@ -428,9 +429,8 @@ def test_from_python_a_name_that_means_nothing_raises() -> None:
 def test_findings_are_of_these_tables_and_with_a_filter_of_what_is_shown() -> None:
     rule = Rule("slow-call", "warning", "It is slow.", "Make it fast.")
     other = Rule("other-thing", "error", "Something else.", "Something else.")
-    registry = discover_passes()
-    named = [one for one in registry.passes if one.name in ("modules", "matmuls")]
-    own = next(one for one in registry.passes if one.name == "custom_calls")
+    own = discover_passes().owners["custom_calls"]
+    others = built_in("modules", "matmuls", *own.requires, without=["custom_calls"])
 
     def run(program: Program, facts: Facts) -> PassResult:
         result = own.run(program, facts)
@@ -449,9 +449,7 @@ def test_findings_are_of_these_tables_and_with_a_filter_of_what_is_shown() -> No
         lambda *_: PassResult({}, (), [Finding(other.id, "error", "not about it", 0)]),
         (), (other,),
     )  # fmt: skip
-    facts = Facts(Program([parse(STEP)]), [*registry.passes[:0], *named, calls, toy, *(
-        one for one in registry.passes if one.name in own.requires
-    )])  # fmt: skip
+    facts = Facts(Program([parse(STEP)]), [*others, calls, toy])
     facts.run_all()
     report = kernels_report(facts)
     assert [one.message for one in report.findings] == ["fa_bwd is slow", "__cudnn$norm is slow"]
