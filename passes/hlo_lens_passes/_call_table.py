@@ -30,8 +30,9 @@ TABLE = Table(
             "kernel_from",
             "enum",
             "volatile",
-            "what gave the kernel's name: its config, the op_name of the Pallas call, the function"
-            " in its body, or the name of the instruction",
+            "what gave the kernel's name: its config, the op_name of the Pallas call (a scope, or a"
+            " jitted function that the catalogue knows), the function in its body, or the name of"
+            " the instruction",
             values=("config", "op_name", "body", "name"),
         ),
         Column("operand_layouts", "json", "structural", "shapes and layouts it takes, a list"),
@@ -112,7 +113,8 @@ TABLE = Table(
             "Mosaic: arrays held on chip, from the body, `[{role, shape, memory, buffers}]`: role"
             " is prefetch (scalars read ahead), window (a block of an operand or result), scratch"
             " or alloc; `buffers` counts the copies of a window where the kernel says it. A depth"
-            " that the kernel's name tells (`rhsbuf_2`) is there with `from: name`",
+            " that the author's notes or the kernel's name tell (`rhsbuf_2`) is there with `from`:"
+            " metadata or name",
         ),
         Column(
             "settings",

@@ -75,7 +75,8 @@ def grid(config: BackendConfig | None, body: Body | None) -> list[int] | None:
 _TILE_KEY = re.compile(r"(?:block|tile|chunk)(?:_\w+)?|b(?:q|kv?|kvp|m|n|k|h)(?:_\w+)?|t[mkn]")
 # `gmm-tm_512-tk_1024`, `RPA-bq_32-bkvp_8`, `paged_attention_block_h_16_pages_per_…`
 _TILE_IN_NAME = re.compile(
-    r"(?:^|[-_.])(tile_[mkn]|t[mkn]|block_(?:q|kv|m|n|k|h|d)|b(?:q|kvp?|m|n|k))[_=](\d+)(?!\d)"
+    r"(?:^|[-_.])(tile_[mkn]|t[mkn]|block_(?:q|kv|m|n|k|h|d)(?:_(?:major|minor|compute))?"
+    r"|b(?:q|kvp?|m|n|k))[_=](\d+)(?!\d)"
 )
 
 
@@ -89,8 +90,8 @@ def tiles(config: BackendConfig | None, frontend: str | None, kernel: str | None
             return chosen
     noted: dict[str, int] = {}
     for text in _noted(config, frontend):
-        for key, value in _flat(text):
-            size = number(value)
+        for path, value in _flat(text):
+            size, key = number(value), path.rpartition(".")[2]  # `tiles.tile_m`
             if size is not None and _TILE_KEY.fullmatch(key):
                 noted[key] = size
     if noted or kernel is None:
@@ -169,6 +170,7 @@ _SPACE = re.compile(r"#tpu\.memory_space<(\w+)>")
 _ALLOCATED = re.compile(
     r'"(?:stable_mosaic\.)?(?:memref\.alloca?|tpu\.alloca)"[^\n]*-> (memref<[^\n]*>)$', re.M
 )
+_BUFFERS_NOTED = re.compile(r"(?:.*\.)?(?:num_buffers|(\w*?)_?buffer_count)")
 _BUFFERS_IN_NAME = re.compile(r"(?:^|[-_.])(\w*?)_?buf(?:fer)?s?_(\d+)(?!\w)")
 
 
@@ -223,11 +225,18 @@ def _dtype(written: str) -> str:
     return f"s{written[1:]}" if re.fullmatch(r"i\d+", written) else written.lower()
 
 
-def buffers(body: Body | None, kernel: str | None) -> list[Mapping[str, object]] | None:
-    """The arrays a Mosaic kernel holds on chip, and the depths of pipelines that its name tells
-    (`-rhsbuf_2`)."""
+def buffers(
+    config: BackendConfig | None, frontend: str | None, body: Body | None, kernel: str | None
+) -> list[Mapping[str, object]] | None:
+    """The arrays a Mosaic kernel holds on chip, and the depths of pipelines that the author's
+    notes (`rhs_buffer_count`) or the kernel's name (`-rhsbuf_2`) tell."""
     launch = None if body is None else launch_of(body)
     held: list[Mapping[str, object]] = [] if launch is None else list(launch.buffers)
+    for text in _noted(config, frontend):
+        for path, value in _flat(text):
+            told, depth = _BUFFERS_NOTED.fullmatch(path), number(value)
+            if told is not None and depth is not None:
+                held.append({"role": told[1] or "buffer", "buffers": depth, "from": "metadata"})
     held += [
         {"role": found[1] or "buffer", "buffers": int(found[2]), "from": "name"}
         for found in _BUFFERS_IN_NAME.finditer(kernel or "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from hlo_lens.decode.kernels import Body, name_in
@@ -13,6 +13,7 @@ from hlo_lens.hlo.metadata import parse_metadata
 
 _PALLAS_NAME = re.compile(r"pallas_call\[(?:[^\]]*[ ,])?name=([\w.\-]+)")
 _PALLAS_SCOPE = re.compile(r"(?:^|/)([^/()]+)/pallas_call\b[^/]*\Z")
+_JITTED = re.compile(r"jit\((\w+)\)\)*/pallas_call\b[^/]*\Z")
 # Components that a transformation or a loop puts into a path: no kernel is called so.
 _SCOPES: Final = frozenset(
     (
@@ -32,9 +33,13 @@ def kernel_name(
     attributes: Mapping[str, str],
     config: BackendConfig | None,
     body: Body | None,
+    known: Callable[[str], object],
+    full_op_name: Callable[[], str | None],
 ) -> tuple[str | None, str | None]:
     """The kernel's name and where it stands: the config, else the path of the Pallas call, else
-    the function in its body, else the instruction, which XLA names after the kernel."""
+    the function in its body, else the jitted function that calls it where a catalogue knows that
+    name (`known`: Megablox's `gmm` names its kernels `kernel`), else the instruction, which XLA
+    names after the kernel."""
     if config is not None:
         for path in (("name",), ("kernel_name",), ("custom_call_config", "kernel_name")):
             name = config.get(*path)
@@ -51,6 +56,10 @@ def kernel_name(
     if inside is not None:
         return inside, "body"
     stem = _NUMBERED.sub("", call.name)
+    if stem in _NAMELESS or known(stem) is None:
+        found = _JITTED.search(full_op_name() or "")
+        if found is not None and known(found[1]) is not None:
+            return found[1], "op_name"
     return (None, None) if stem in _NAMELESS else (stem, "name")
 
 

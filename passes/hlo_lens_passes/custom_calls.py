@@ -65,7 +65,7 @@ class CustomCallsPass:
             runs: list[again.Run] = []
             for call in custom_calls(module.computations):
                 number = len(rows)
-                row = {**common(program, position, call), **_row(call, known)}
+                row = {**common(program, position, call), **_row(analysis, call, known)}
                 gathered = () if row["family"] in _PLUMBING else _gathered(analysis, call, row)
                 members += _members(number, position, analysis, call, gathered)
                 rows.append(row)
@@ -78,16 +78,19 @@ class CustomCallsPass:
         return PassResult({"custom_calls": rows}, members, findings)
 
 
-def _row(call: Instruction, known: Catalogue) -> dict[str, object]:
+def _row(analysis: ModuleAnalysis, call: Instruction, known: Catalogue) -> dict[str, object]:
     entry = entry_of(call, known)
     attributes = attributes_of(call)
     config = config_of(attributes)
     body = None if config is None else body_of(config)
     kernel, kernel_from = None, None
     if entry.op == "kernel":
-        kernel, kernel_from = kernel_name(call, attributes, config, body)
+        kernel, kernel_from = kernel_name(
+            call, attributes, config, body, known.kernel, lambda: analysis.full_op_name(call)
+        )
     launched = known.kernel(kernel) if kernel is not None else None
     result = result_of(call)
+    frontend = attributes.get("frontend_attributes")
     return {
         "target": target_of(call),
         "family": entry.family,
@@ -108,8 +111,8 @@ def _row(call: Instruction, known: Catalogue) -> dict[str, object]:
         "grid": launch.grid(config, body),
         "num_warps": launch.num_warps(config),
         "num_stages": launch.num_stages(config),
-        "tiles": launch.tiles(config, attributes.get("frontend_attributes"), kernel),
-        "buffers": launch.buffers(body, kernel),
+        "tiles": launch.tiles(config, frontend, kernel),
+        "buffers": launch.buffers(config, frontend, body, kernel),
         "settings": launch.settings(config, body) if entry.op == "kernel" or body else None,
         "estimated_flops": launch.estimated_flops(config),
         "estimated_bytes": launch.estimated_bytes(config),

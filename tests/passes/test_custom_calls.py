@@ -12,7 +12,7 @@ import pytest
 
 from tests.mutate import FROM_METADATA, check_table
 from tests.passes.asking import ask, ask_file, findings
-from tests.shared import SHARED, needs_shared, unpacked
+from tests.shared import SHARED, needs_shared
 
 
 def call(target: str, *, result: str = "f32[8]{0}", more: str = "", name: str = "c") -> str:
@@ -502,29 +502,4 @@ def test_workspaces_phases_and_kernels_of_the_cases() -> None:
         ("fa_dq", "bwd", 1),
         ("fa_fwd", "fwd", 1),
         ("fa_fwd", "remat", 1),
-    ]
-
-
-@needs_shared
-def test_the_contract_of_transformer_engine_attention() -> None:
-    assert SHARED is not None
-    sql = (
-        "select family, op, direction, json_array_length(operand_layouts),"
-        " json_array_length(result_layouts), workspace_bytes from custom_calls"
-    )
-    path = SHARED / "gfx950/attention/te/before_optimizations.txt"
-    assert ask_file(path, sql) == [("transformer_engine", "attention", "fwd", 14, 4, 1)]
-
-
-@needs_shared
-def test_splash_attention_runs_forward_twice_under_full_remat() -> None:
-    path = unpacked("dumps/tpu-maxtext.tar.xz") / "dumps_vis/gemma2-9b.full.tpu7x.opt.hlo"
-    sql = (
-        "select direction, phase, sum(executions), max(scoped_memory_bytes) from custom_calls"
-        " where family = 'mosaic_tpu' and op = 'attention' group by 1, 2 order by 1, 2"
-    )
-    assert ask_file(path, sql) == [
-        ("bwd", "bwd", 84, 2732032),
-        ("fwd", "fwd", 42, 2314240),
-        ("fwd", "remat", 42, 1867776),
     ]

@@ -92,6 +92,63 @@ def test_the_tiles_that_the_author_notes_or_names() -> None:
     assert told(call("tpu_custom_call", name="mha_bwd_2"), "tiles", "buffers") == (None, None)
 
 
+def test_the_depth_that_the_author_notes() -> None:
+    noted = (
+        ', frontend_attributes={kernel_metadata={"tiles.tile_m":"128","dims.size_m":"4096",'
+        '"rhs_buffer_count":"2"}}'
+    )
+    assert told(call("tpu_custom_call", noted), "tiles", "buffers") == (
+        {"tile_m": 128},
+        [{"role": "rhs", "buffers": 2, "from": "metadata"}],
+    )
+
+
+# -- what a kernel is, by its name
+
+
+@pytest.mark.parametrize(
+    ("kernel", "op", "direction"),
+    [
+        ("gmm_v2-g_8-m_4096-k_512-act_silu-n_1024-tm_128-tk_512-tn_256", "grouped_gemm", None),
+        ("tgmm_megablox", "grouped_gemm", None),
+        ("_ragged_contracting_dim_dot_kernel", "grouped_gemm", None),
+        ("splash_mqa_fwd_segmented_residuals", "attention", "fwd"),
+        ("splash_mha_dkv_no_residuals", "attention", "bwd"),
+        ("pallas_flash_attention_fwd_res", "attention", "fwd"),
+        ("pallas_flash_attention_vjp", "attention", "bwd"),
+        ("flash_mha_bwd_dkv_block_q_major=128", "attention", "bwd"),
+        ("RPA-bq_32-bkvp_16-p_64-", "attention", "fwd"),
+        ("ragged_paged_attention_kernel", "attention", "fwd"),
+        ("pallas_rms_norm", "norm", "fwd"),
+        ("pallas_layer_norm_vjp", "norm", "bwd"),
+        ("gmmlike", "kernel", None),
+    ],
+)
+def test_what_kernels_of_libraries_compute(kernel: str, op: str, direction: str | None) -> None:
+    path = f', metadata={{op_name="jit(f)/{kernel}/pallas_call"}}'
+    assert told(call("tpu_custom_call", path), "kernel", "kernel_from", "op", "direction") == (
+        kernel, "op_name", op, direction,
+    )  # fmt: skip
+
+
+def test_a_jitted_function_names_a_kernel_where_the_catalogue_knows_it() -> None:
+    text = """\
+HloModule m
+gmm {
+  p = f32[8]{0} parameter(0)
+  ROOT k = f32[8]{0} custom-call(p), custom_call_target="tpu_custom_call",
+      metadata={op_name="pallas_call"}
+}
+ENTRY main {
+  a = f32[8]{0} parameter(0)
+  ROOT c = f32[8]{0} call(a), to_apply=gmm, metadata={op_name="jit(f)/jit(gmm)"}
+}
+"""
+    assert told(text, "kernel", "kernel_from", "op") == ("gmm", "op_name", "grouped_gemm")
+    # The step of the user is jitted, too.
+    assert told(text.replace("jit(gmm)", "jit(step)"), "kernel", "op") == ("k", "kernel")
+
+
 # -- Mosaic
 
 WINDOWED = """\
