@@ -1,0 +1,151 @@
+"""Where the batch, query, key and depth of an attention lie in an array, through all its layouts.
+
+An axis is a list of pairs (size, stride), as in `hlo_lens.analysis.views`: what one step along it
+is in the array, in elements of row-major order. Stride 0 says that the array does not depend on it.
+Nothing is decided by sizes: heads may be as many as keys are long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from hlo_lens.analysis.contractions import Contraction
+from hlo_lens.analysis.views import View, composed
+
+Axis = tuple[tuple[int, int], ...]
+
+
+class Axes(NamedTuple):
+    """The dimensions of scores in an array of them: batch (and heads), query, key."""
+
+    batch: Axis
+    query: Axis
+    key: Axis
+
+    def through(self, dimensions: Sequence[tuple[int, int]]) -> Axes:
+        """In the operand whose elements an instruction takes by `dimensions`: (size, stride) of
+        each dimension of its result, with stride 0 where it broadcasts.
+
+        Raises ValueError where a reshape in between splits a dimension unevenly.
+        """
+        return Axes(*(moved(axis, dimensions) for axis in self))
+
+    @property
+    def whole(self) -> bool:
+        """Whether an array has every query and key: neither is broadcast into it."""
+        return depends(self.query) and depends(self.key)
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether an array has one value for all keys."""
+        return not any(stride for _, stride in self.key)
+
+    def turned(self) -> Axes:
+        return Axes(self.batch, self.key, self.query)
+
+
+def moved(axis: Axis, dimensions: Sequence[tuple[int, int]]) -> Axis:
+    """The axis in an operand; see `Axes.through`."""
+    found: list[tuple[int, int]] = []
+    for size, stride in axis:
+        if stride == 0:
+            found.append((size, 0))
+        else:
+            found.extend(composed(tuple(dimensions), ((size, stride),)))
+    return merged(found)
+
+
+def merged(axis: Iterable[tuple[int, int]]) -> Axis:
+    """Pairs that are one, as one: an axis has one form."""
+    found: list[tuple[int, int]] = []
+    for size, stride in axis:
+        if size == 1:
+            continue
+        if found and found[-1][1] == size * stride:
+            size *= found.pop()[0]
+        found.append((size, stride))
+    return tuple(found)
+
+
+def as_set(axis: Axis) -> Axis:
+    """The axis in the order of memory: which elements it is, in whatever order."""
+    return merged(sorted(axis, key=lambda pair: -pair[1]))
+
+
+def depends(axis: Axis) -> bool:
+    """Whether an array has an element for each step of the axis."""
+    return all(stride for _, stride in axis)
+
+
+def length(axis: Axis) -> int:
+    return math.prod(size for size, _ in axis)
+
+
+def row_major(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """The dimensions of an array of these sizes."""
+    pairs, stride = [], 1
+    for size in reversed(sizes):
+        pairs.append((size, stride))
+        stride *= size
+    return pairs[::-1]
+
+
+def operand_axes(product: Contraction, side: int) -> tuple[Axis, Axis, Axis]:
+    """Batch, free and summed dimensions of an operand of a product: 0 left, 1 right.
+
+    Raises ValueError where the text is at odds with itself.
+    """
+    batch, rows, columns, summed = product.sizes
+    view = product.right if side else product.left
+    first, free, last = split(view, (batch, columns if side else rows, summed))
+    return first, free, last
+
+
+def split(view: View, sizes: Sequence[int]) -> list[Axis]:
+    """A view cut into axes of these sizes. Raises ValueError where it has others."""
+    waiting = [*view]
+    found: list[Axis] = []
+    for size in reversed(sizes):
+        axis: list[tuple[int, int]] = []
+        while size > 1:
+            if not waiting:
+                raise ValueError("a view of fewer elements")
+            count, stride = waiting.pop()
+            taken = math.gcd(count, size)
+            if taken not in (count, size):
+                raise ValueError("a dimension is split unevenly")
+            axis.append((taken, stride))
+            if count > taken:
+                waiting.append((count // taken, stride * taken))
+            size //= taken
+        found.append(merged(reversed(axis)))
+    if any(count > 1 for count, _ in waiting):
+        raise ValueError("a view of more elements")
+    return found[::-1]
+
+
+def sides(product: Contraction, axes: Axes) -> tuple[int, int] | None:
+    """Which operand of a product the queries and the keys of its result come from, as (0, 1) or
+    (1, 0); None where its dimensions are not exactly these.
+
+    The batch has to be the batch of the product, the queries all of the free dimensions of one
+    operand and the keys all of those of the other.
+    """
+    batch, rows, columns, _ = product.sizes
+    try:
+        given = axes.through(product.result or ((batch * rows * columns, 1),))
+    except ValueError:
+        return None
+    want = [
+        merged(((batch, rows * columns),)),
+        merged(((rows, columns),)),
+        merged(((columns, 1),)),
+    ]
+    found = [as_set(axis) for axis in given]
+    if found == want:
+        return 0, 1
+    if found == [want[0], want[2], want[1]]:
+        return 1, 0
+    return None

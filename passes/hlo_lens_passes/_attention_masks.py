@@ -1,0 +1,405 @@
+"""Which scores a mask leaves: causal, in a window, or what the text does not tell.
+
+A mask that compares positions is read: two iotas, one along the queries and one along the keys, and
+constants added to them. Positions and segments that come as data are not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.hlo import Instruction
+from hlo_lens_passes._attention_axes import Axes, Axis, length, merged, moved
+from hlo_lens_passes._attention_values import Spot, Values, sizes_in
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis.dataflow import Value
+    from hlo_lens_passes._attention_values import Tree
+
+_DIRECTION: Final = re.compile(r"direction=(\w\w)")
+_IOTA: Final = re.compile(r"iota_dimension=(\d{1,6})", re.A)
+_NEGATED: Final = {"GE": "LT", "GT": "LE", "LE": "GT", "LT": "GE", "EQ": "NE", "NE": "EQ"}
+_COMPARED: Final[dict[str, Callable[[float, float], bool]]] = {
+    "EQ": lambda a, b: a == b,
+    "GE": lambda a, b: a >= b,
+    "GT": lambda a, b: a > b,
+    "LE": lambda a, b: a <= b,
+    "LT": lambda a, b: a < b,
+    "NE": lambda a, b: a != b,
+}
+_MOST_DEPTH: Final = 24
+# What is added to scores to leave some out is far below all of them.
+_LOW: Final = -1e4
+# Sizes beyond it are no lengths of attention.
+_MOST_ROWS: Final = 1 << 24
+_MOST_LISTED: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What is known of a mask over scores.
+
+    low, high: bounds of query minus key of the scores that are left; `offset_known` is false where
+    a number that the text does not tell is added to them. by_position: whether some part compares
+    queries with keys. data: whether some part is data; hidden: whether that is compared with
+    positions, as where the text elides a constant.
+    """
+
+    low: int | None = None
+    high: int | None = None
+    by_position: bool = False
+    offset_known: bool = True
+    data: bool = False
+    masked: bool = False
+    hidden: bool = False
+    selects: tuple[Instruction, ...] = ()
+
+    def causal(self, queries: int | None, keys: int | None) -> bool | None:
+        """Whether a query sees no key behind it. None where that is not known."""
+        if not self.masked:
+            return None if self.data else False
+        if self.low is not None:
+            ahead = 0
+            if queries is not None and keys is not None:
+                ahead = max(0, keys - queries)
+            return self.low >= -ahead
+        if self.by_position and not self.offset_known:
+            return True
+        return None if self.data else False
+
+    @property
+    def window(self) -> int | None:
+        """How many keys a query sees at most, itself included; of a window to both sides, None."""
+        if self.high is None or self.low is None or self.low < 0:
+            return None
+        return self.high - self.low + 1 if self.high >= self.low else None
+
+    def fraction(self, queries: int | None, keys: int | None) -> float | None:
+        """The part of all scores that the positions leave; see `share`."""
+        causal = self.causal(queries, keys)
+        if causal is None or queries is None or keys is None:
+            return None
+        if self.hidden or not self.offset_known:
+            return None
+        if self.low is None and self.high is None:
+            return 1.0
+        return share(queries, keys, self.low, self.high)
+
+
+def share(queries: int, keys: int, low: int | None, high: int | None) -> float | None:
+    """The part of queries × keys with low ≤ query − key ≤ high: (S + 1) / 2S of a causal square."""
+    if not 0 < queries <= _MOST_ROWS or keys <= 0:
+        return None
+    left = 0
+    for row in range(queries):
+        last = keys - 1 if low is None else min(keys - 1, row - low)
+        first = 0 if high is None else max(0, row - high)
+        left += max(0, last - first + 1)
+    return left / (queries * keys)
+
+
+@dataclass(slots=True)
+class _Reading:
+    low: int | None = None
+    high: int | None = None
+    by_position: bool = False
+    offset_known: bool = True
+    data: bool = False
+    masked: bool = False
+    hidden: bool = False
+
+    def at_least(self, bound: int) -> None:
+        self.low = bound if self.low is None else max(bound, self.low)
+
+    def at_most(self, bound: int) -> None:
+        self.high = bound if self.high is None else min(bound, self.high)
+
+
+def mask_of(values: Values, tree: Tree, scores: Sequence[Spot]) -> Mask:
+    """The mask of the scores behind an exponential, whose operations `tree` holds. What it holds
+    besides `scores`, the products and what was saved of them, is data."""
+    reading = _Reading()
+    selects: list[Instruction] = []
+    for choice in tree.choices:
+        if choice.fill is None:
+            reading.data = True
+            continue
+        predicate = choice.select.operand(0)
+        if predicate is not None:
+            selects.append(choice.select.instr)
+            _read(values, predicate, choice.select.axes, choice.fill == 2, reading, 0)
+    for spot in (*tree.leaves, *tree.products):
+        if spot in scores:
+            continue
+        reading.data = True
+        selects.append(spot.instr)
+    for row in tree.rows:
+        if row.taker.opcode == "add":
+            if _added(values, row.spot, reading):
+                selects.append(row.taker)
+            elif not row.spot.axes.of_rows:
+                reading.data = True
+                selects.append(row.taker)
+    return Mask(
+        reading.low,
+        reading.high,
+        reading.by_position,
+        reading.offset_known,
+        reading.data,
+        reading.masked,
+        reading.hidden,
+        tuple(dict.fromkeys(selects)),
+    )
+
+
+def _added(values: Values, spot: Spot, reading: _Reading) -> bool:
+    """A mask of numbers that is added: 0 where a score is left, and a low one elsewhere."""
+    if spot.instr.opcode != "select":
+        return False
+    yes, no = (values.number(spot.operand(branch), spot.axes) for branch in (1, 2))
+    predicate = spot.operand(0)
+    if predicate is None or yes is None or no is None or min(yes, no) > _LOW:
+        return False
+    _read(values, predicate, spot.axes, yes > no, reading, 0)
+    return True
+
+
+def _read(
+    values: Values, value: Value, axes: Axes, keeps: bool, reading: _Reading, depth: int
+) -> None:
+    """What a predicate says of the scores that are left: those where it is `keeps`."""
+    spot = values.at(value, axes)
+    if spot is None or depth > _MOST_DEPTH:
+        reading.masked = reading.data = True
+        return
+    opcode = spot.instr.opcode
+    if opcode == "not":
+        _read_operand(values, spot, 0, not keeps, reading, depth)
+    elif opcode == ("and" if keeps else "or"):
+        _read_operand(values, spot, 0, keeps, reading, depth)
+        _read_operand(values, spot, 1, keeps, reading, depth)
+    elif opcode == "constant":
+        number = values.number(value, axes)
+        if number is None:
+            reading.masked = reading.data = True
+    elif opcode == "select":
+        _read_select(values, spot, keeps, reading, depth)
+    elif opcode == "compare":
+        _read_compare(values, spot, keeps, reading, depth)
+    else:
+        reading.masked = reading.data = True
+
+
+def _read_operand(
+    values: Values, spot: Spot, number: int, keeps: bool, reading: _Reading, depth: int
+) -> None:
+    operand = spot.operand(number)
+    if operand is not None:
+        _read(values, operand, spot.axes, keeps, reading, depth + 1)
+
+
+def _read_select(values: Values, spot: Spot, keeps: bool, reading: _Reading, depth: int) -> None:
+    """A select of truth values: where one branch leaves nothing, it is an `and`."""
+    for branch, other, when in ((1, 2, True), (2, 1, False)):
+        number = values.number(spot.operand(other), spot.axes)
+        if number is not None and bool(number) != keeps:
+            _read_operand(values, spot, 0, when, reading, depth)
+            _read_operand(values, spot, branch, keeps, reading, depth)
+            return
+    reading.masked = reading.data = True
+
+
+def _read_compare(values: Values, spot: Spot, keeps: bool, reading: _Reading, depth: int) -> None:
+    found = _DIRECTION.search(spot.instr.tail)
+    direction = found[1] if found else ""
+    reading.masked = True
+    left, right = spot.operand(0), spot.operand(1)
+    if left is None or right is None or direction not in _NEGATED:
+        reading.data = True
+        return
+    if _read_chosen(values, spot, direction, keeps, reading, depth):
+        return
+    first, last = (_linear(values, one, spot.axes, 0) for one in (left, right))
+    if first is None or last is None:
+        reading.data = True
+        known = first or last
+        reading.hidden = reading.hidden or (known is not None and known.of_position)
+        return
+    by_query, by_key = first.by_query - last.by_query, first.by_key - last.by_key
+    if not keeps:
+        direction = _NEGATED[direction]
+    if by_query == 0 and by_key == 0:
+        reading.data = reading.data or first.start is None or last.start is None
+        return
+    if by_query == 0 or by_key == 0:
+        return  # of one side alone, such as padding: no more than so many keys
+    if by_query != -by_key or abs(by_query) != 1 or direction in ("EQ", "NE"):
+        reading.data = True
+        return
+    reading.by_position = True
+    if first.start is None or last.start is None:
+        reading.offset_known = False
+        return
+    _bound(reading, direction, by_query, last.start - first.start)
+
+
+def _bound(reading: _Reading, direction: str, sign: int, bound: int) -> None:
+    """sign · (query − key) compared with a bound."""
+    strict = direction in ("GT", "LT")
+    if direction in ("GE", "GT"):
+        bound += strict
+        if sign > 0:
+            reading.at_least(bound)
+        else:
+            reading.at_most(-bound)
+    else:
+        bound -= strict
+        if sign > 0:
+            reading.at_most(bound)
+        else:
+            reading.at_least(-bound)
+
+
+def _read_chosen(
+    values: Values, spot: Spot, direction: str, keeps: bool, reading: _Reading, depth: int
+) -> bool:
+    """A compare of a number with one of two numbers that a predicate chooses: that predicate, or
+    its opposite."""
+    for chosen, other, turned in ((0, 1, False), (1, 0, True)):
+        limit = values.number(spot.operand(other), spot.axes)
+        operand = spot.operand(chosen)
+        inner = None if operand is None else values.at(operand, spot.axes)
+        if limit is None or inner is None or inner.instr.opcode != "select":
+            continue
+        numbers = [values.number(inner.operand(branch), inner.axes) for branch in (1, 2)]
+        if numbers[0] is None or numbers[1] is None:
+            continue
+        compare = _COMPARED[direction]
+        yes, no = (compare(limit, n) if turned else compare(n, limit) for n in numbers)
+        if yes != no:
+            _read_operand(values, inner, 0, yes == keeps, reading, depth)
+            return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    """by_query · query + by_key · key + start; start None: a number that is not known."""
+
+    by_query: int = 0
+    by_key: int = 0
+    start: int | None = 0
+
+    @property
+    def of_position(self) -> bool:
+        return bool(self.by_query or self.by_key)
+
+
+def _linear(values: Values, value: Value | None, axes: Axes, depth: int) -> _Linear | None:
+    """An integer as positions; None where it is none."""
+    spot = None if value is None else values.at(value, axes)
+    if spot is None or value is None or depth > _MOST_DEPTH:
+        return None
+    opcode = spot.instr.opcode
+    if opcode == "iota":
+        return _iota(spot)
+    if opcode == "constant":
+        number = values.number(value, axes)
+        if number is None:
+            return _listed(spot)
+        return _Linear(start=int(number)) if number == int(number) else None
+    if opcode in ("add", "subtract"):
+        first, last = (_linear(values, spot.operand(n), spot.axes, depth + 1) for n in (0, 1))
+        if first is None or last is None:
+            return None
+        sign = 1 if opcode == "add" else -1
+        known = first.start is not None and last.start is not None
+        start = (first.start or 0) + sign * (last.start or 0) if known else None
+        return _Linear(
+            first.by_query + sign * last.by_query, first.by_key + sign * last.by_key, start
+        )
+    if not any(stride for axis in spot.axes for _, stride in axis):
+        return _Linear(start=None)
+    return None
+
+
+def _listed(spot: Spot) -> _Linear | None:
+    """A constant that the text lists: numbers that go up by one, as folded from an iota."""
+    sizes = sizes_in(spot.instr)
+    try:
+        literal = spot.instr.literal
+        if len(sizes) != 1 or literal is None or literal.elided or sizes[0] > _MOST_LISTED:
+            return None
+        numbers = [*literal.values()]
+    except ValueError:
+        return None
+    first = numbers[0] if numbers else None
+    if not isinstance(first, int) or numbers != [*range(first, first + len(numbers))]:
+        return None
+    found = _counted_along(spot, [(sizes[0], 1)])
+    return None if found is None else _Linear(found.by_query, found.by_key, first)
+
+
+def _iota(spot: Spot) -> _Linear | None:
+    found = _IOTA.search(spot.instr.tail)
+    sizes = sizes_in(spot.instr)
+    if found is None or int(found[1]) >= len(sizes):
+        return None
+    counted = [(size, int(number == int(found[1]))) for number, size in enumerate(sizes)]
+    return _counted_along(spot, counted)
+
+
+def _counted_along(spot: Spot, counted: Sequence[tuple[int, int]]) -> _Linear | None:
+    try:
+        batch, query, key = (_step(moved(axis, counted)) for axis in spot.axes)
+    except ValueError:
+        return None
+    if batch != 0 or query is None or key is None:
+        return None
+    return _Linear(query, key)
+
+
+def _step(axis: Axis) -> int | None:
+    """What one step along an axis adds to an iota: 0 or 1. Groups of queries that stand at one
+    position count for nothing."""
+    steps = [pair for pair in axis if pair[1]]
+    if not steps:
+        return 0
+    return 1 if len(steps) == 1 and steps[0][1] == 1 else None
+
+
+def positions(values: Values, tree: Tree) -> int | None:
+    """How many queries stand at positions of their own, where a mask counts them; else None."""
+    for choice in tree.choices:
+        predicate = choice.select.operand(0)
+        found = None if predicate is None else _counted(values, predicate, choice.select.axes, 0)
+        if found is not None:
+            return found
+    return None
+
+
+def _counted(values: Values, value: Value, axes: Axes, depth: int) -> int | None:
+    spot = values.at(value, axes)
+    if spot is None or depth > _MOST_DEPTH:
+        return None
+    if spot.instr.opcode == "iota":
+        return _counted_by(spot)
+    if spot.instr.opcode not in ("add", "and", "compare", "not", "or", "select", "subtract"):
+        return None
+    for number in range(len(spot.instr.computation.operand_indices(spot.instr.index))):
+        operand = spot.operand(number)
+        found = None if operand is None else _counted(values, operand, spot.axes, depth + 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _counted_by(spot: Spot) -> int | None:
+    linear = _iota(spot)
+    if linear is None or linear.by_query != 1:
+        return None
+    kept: Sequence[tuple[int, int]] = [pair for pair in spot.axes.query if pair[1]]
+    return length(merged(kept))

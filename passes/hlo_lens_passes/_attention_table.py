@@ -1,0 +1,228 @@
+"""The columns of the attention table, how it is shown, and the rules about its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from hlo_lens.facts import COMMON, Cell, Column, Finding, Measure, Rule, Summary, Table
+
+Row = dict[str, Any]
+Numbered = Sequence[tuple[int, Row]]
+
+ROUTES: Final = (
+    "cudnn", "transformer_engine", "aiter", "triton", "mosaic", "exposed", "other",
+)  # fmt: skip
+
+TABLE: Final = Table(
+    "attention",
+    "an attention, its forward and its backward a row each: a kernel (the kernels of one backward"
+    " together), or the products and the softmax that the text spells out",
+    (
+        *COMMON,
+        Column(
+            "route",
+            "enum",
+            "structural",
+            "what computes it: the library or compiler of the kernel; exposed: products and a"
+            " softmax of HLO's own",
+            values=ROUTES,
+        ),
+        Column(
+            "direction",
+            "enum",
+            "identity",
+            "forward or backward; NULL where the kernel's name does not fix it",
+            values=("fwd", "bwd"),
+        ),
+        Column(
+            "recomputed",
+            "bool",
+            "structural",
+            "whether a forward runs again: under the label of rematerialization, or on the values"
+            " of an earlier one; evidence says which",
+        ),
+        Column(
+            "kernel", "text", "structural", "name of the kernel, else the target; of several, all"
+        ),
+        Column(
+            "causal",
+            "bool",
+            "structural",
+            "whether a query sees no key behind it: as the kernel's config says, else as the mask"
+            " compares positions; NULL where the mask is data or not told",
+        ),
+        Column(
+            "window",
+            "int",
+            "structural",
+            "how many keys a query sees at most, itself included; NULL for no window, and where"
+            " the text does not tell",
+            unit="keys",
+        ),
+        Column("batch", "int", "measure", "sequences, on one device; NULL where not told apart"),
+        Column("heads", "int", "measure", "heads of Q, on one device"),
+        Column("kv_heads", "int", "measure", "heads of K and V: fewer where heads are grouped"),
+        Column("q_length", "int", "measure", "queries of a sequence and head"),
+        Column("kv_length", "int", "measure", "keys of a sequence and head"),
+        Column("head_dim", "int", "measure", "depth of Q and K"),
+        Column(
+            "score_shape",
+            "text",
+            "structural",
+            "dtype and dimensions of the scores: of the product that makes them, else of their"
+            " gradient; of a cuDNN kernel, what its config names and a flash kernel does not write",
+        ),
+        Column("score_bytes", "bytes", "measure", "size of one such array"),
+        Column(
+            "score_values",
+            "int",
+            "measure",
+            "arrays with a number for each query and key that the site writes to memory: results"
+            " of fusions and of instructions in none, in optimized text; those that a backward"
+            " reads and the forward wrote count there",
+            unit="arrays",
+        ),
+        Column("softmax_dtype", "text", "structural", "dtype of the exponential, where exposed"),
+        Column(
+            "flops",
+            "flops",
+            "measure",
+            "of one execution, for all queries × keys, masked ones too: the products of an exposed"
+            " site; of a kernel 2 products forward, 5 backward (QKᵀ again, dV, dP, dQ, dK)",
+        ),
+        Column(
+            "causal_fraction",
+            "float",
+            "measure",
+            "part of the scores that positions leave: (S + 1) / 2S of a causal square, less of a"
+            " window, 1 where nothing is left out; segments and padding are not counted; NULL"
+            " where not known",
+        ),
+        Column(
+            "workspace_bytes",
+            "bytes",
+            "measure",
+            "scratch memory that its kernels take",
+        ),
+        Column(
+            "fell_back",
+            "bool",
+            "structural",
+            "whether it is exposed while another site of the module is a kernel",
+        ),
+        Column("evidence", "json", "structural", "what the row is known by, a list of texts"),
+    ),
+    summary=Summary(
+        "attention",
+        order=33,
+        about="FLOP of all queries × keys; score bytes of one array",
+        by=(
+            Cell("route"),
+            Cell("direction"),
+            Cell("phase"),
+            Cell("loop"),
+            Cell("kernel"),
+            Cell("causal", words=("causal", "")),
+            Cell("{q_length}×{kv_length}", "queries × keys", merged=True),
+            Cell("score_shape", "scores"),
+        ),
+        measures=(
+            Measure("sites", "rows"),
+            Measure("runs", "executions"),
+            Measure("recomputed", "true", "recomputed"),
+            Measure("in memory", "each", "score_values"),
+            Measure("score bytes", "each", "score_bytes"),
+            Measure("FLOP per step", "per_step", "flops"),
+        ),
+        unknown=(Cell("route"), Cell("kernel")),
+    ),
+)
+
+FELL_BACK: Final = Rule(
+    "attention-fell-back",
+    "warning",
+    "Attention is spelled out while other attention of the module is a kernel.",
+    "One site runs as a fused kernel (cuDNN, Transformer Engine, AITER, Triton, Mosaic), this one"
+    " as products and a softmax with its scores in memory: often a shape, dtype, mask, bias or"
+    " head_dim that the kernel does not take, or a backward without one. One finding is of the"
+    " sites of a loop that are alike; its evidence are their rows and that of a kernel.",
+)
+IN_MEMORY: Final = Rule(
+    "attention-scores-in-memory",
+    "note",
+    "Exposed attention writes its scores to memory.",
+    "Arrays with a number for each query and key grow with the square of the sequence; a fused"
+    " kernel keeps them on the chip. score_values counts the results of fusions and of"
+    " instructions in none, score_bytes is the size of one. One finding is of the sites of a loop"
+    " that are alike.",
+)
+AGAIN: Final = Rule(
+    "attention-forward-twice",
+    "note",
+    "The forward of an attention runs again in the backward.",
+    "Its row is `recomputed`: it stands under rematted_computation, or computes what an earlier"
+    " site did. A checkpoint policy that saves the output (and the logsumexp of a flash kernel)"
+    " leaves one run. One finding is of the sites of a loop that are alike.",
+)
+RULES: Final = (FELL_BACK, IN_MEMORY, AGAIN)
+
+
+def fell_back(rows: Numbered) -> Iterator[Finding]:
+    fused = next(((number, row) for number, row in rows if row["route"] != "exposed"), None)
+    if fused is None:
+        return
+    number, kernel = fused
+    for alike in _alike([one for one in rows if one[1]["fell_back"]]):
+        row = alike[0][1]
+        why = (
+            f"{_who(alike)} spelled out ({row['direction']}), while %{kernel['name']} is a"
+            f" {kernel['route']} kernel ({kernel['direction']})"
+        )
+        yield _finding(FELL_BACK, why, alike, ("attention", number))
+
+
+def in_memory(rows: Numbered) -> Iterator[Finding]:
+    for alike in _alike([one for one in rows if one[1]["score_values"]]):
+        row = alike[0][1]
+        if row["route"] != "exposed" or row["score_bytes"] is None:
+            continue
+        count = row["score_values"]
+        arrays = "1 array" if count == 1 else f"{count} arrays"
+        each = "each " if len(alike) > 1 else ""
+        why = (
+            f"{_who(alike)} exposed attention ({row['direction']}): {each}{arrays} of scores in"
+            f" memory, {row['score_shape']} are {row['score_bytes']:,} bytes"
+        )
+        yield _finding(IN_MEMORY, why, alike)
+
+
+def again(rows: Numbered) -> Iterator[Finding]:
+    for alike in _alike([one for one in rows if one[1]["recomputed"]]):
+        row = alike[0][1]
+        runs = [one["executions"] for _, one in alike]
+        known = [one for one in runs if isinstance(one, int)]
+        step = f"{sum(known):,} times a step" if len(known) == len(runs) else "in the backward"
+        what = row["kernel"] or "exposed attention"
+        why = f"{_who(alike)} the forward run again ({what}), {step}"
+        yield _finding(AGAIN, why, alike)
+
+
+def _alike(rows: Numbered) -> list[list[tuple[int, Row]]]:
+    """Sites of one loop that are alike: unrolled layers are many."""
+    names = ("route", "direction", "loop", "kernel", "score_shape", "score_values", "phase")
+    groups: dict[tuple[object, ...], list[tuple[int, Row]]] = {}
+    for number, row in rows:
+        groups.setdefault(tuple(row.get(name) for name in names), []).append((number, row))
+    return [*groups.values()]
+
+
+def _who(alike: Numbered) -> str:
+    name = f"%{alike[0][1]['name']}"
+    return f"{name} is" if len(alike) == 1 else f"{name} and {len(alike) - 1} more are"
+
+
+def _finding(rule: Rule, why: str, alike: Numbered, *evidence: tuple[str, int]) -> Finding:
+    first = alike[0][1]
+    rows = tuple(("attention", number) for number, _ in alike)
+    return Finding(rule.id, rule.level, why, first["module"], first["instr"], (*rows, *evidence))

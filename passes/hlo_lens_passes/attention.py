@@ -1,0 +1,255 @@
+"""The attention table: every attention site, forward and backward apart, fused or spelled out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hlo_lens.analysis.collectives import shape_of
+from hlo_lens.facts import Finding, Member, PassResult, Rule, Table, common
+from hlo_lens.hlo import parse_shape
+from hlo_lens.program import AFTER
+from hlo_lens_passes._attention_exposed import Exposed, Finder, score_text
+from hlo_lens_passes._attention_kernels import Fused, flops_of, fused_sites
+from hlo_lens_passes._attention_masks import share
+from hlo_lens_passes._attention_sizes import sizes_of_site
+from hlo_lens_passes._attention_table import RULES, TABLE, again, fell_back, in_memory
+
+if TYPE_CHECKING:
+    from hlo_lens.facts import Facts
+    from hlo_lens.hlo import Instruction
+    from hlo_lens.program import Program
+
+Row = dict[str, Any]
+# Of what stands for an exposed site, the instructions whose products are counted.
+_PRODUCTS: Final = ("qk", "pv", "dp", "dv", "dq", "dk")
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPass:
+    """One row a site and direction.
+
+    Members: `call` (the kernels of a fused site); of an exposed one `qk`, `scale`, `mask`, `max`,
+    `exp`, `sum`, `div`, `pv`, and backward `dp`, `dv`, `dq`, `dk`.
+    """
+
+    name: str = "attention"
+    tables: tuple[Table, ...] = (TABLE,)
+    requires: tuple[str, ...] = ("custom_calls", "matmuls")
+    rules: tuple[Rule, ...] = RULES
+
+    def run(self, program: Program, facts: Facts) -> PassResult:
+        rows: list[Row] = []
+        members: list[Member] = []
+        findings: list[Finding] = []
+        calls = _by_module(facts, "custom_calls")
+        matmuls = _by_module(facts, "matmuls")
+        again_rows = {m.row for m in facts.members("custom_calls") if m.role == "first"}
+        for position in range(len(program.modules)):
+            attention = [row for row in calls.get(position, ()) if row["op"] == "attention"]
+            module = _Module(program, position, again_rows)
+            first = len(rows)
+            for row, its in module.rows(attention, matmuls.get(position, ())):
+                members += (
+                    Member("attention", len(rows), role, position, instr.id)
+                    for role, instrs in its.items()
+                    for instr in instrs
+                    if not instr.implied
+                )
+                rows.append(row)
+            mine = [*enumerate(rows[first:], first)]
+            if program.stages[position] == AFTER:
+                findings += (*fell_back(mine), *in_memory(mine), *again(mine))
+        return PassResult({"attention": rows}, members, findings)
+
+
+def _by_module(facts: Facts, table: str) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in facts.records(table):
+        module = row["module"]
+        if isinstance(module, int):
+            found.setdefault(module, []).append(row)
+    return found
+
+
+class _Module:
+    """The sites of one module."""
+
+    def __init__(self, program: Program, position: int, again_rows: set[int]) -> None:
+        self.program = program
+        self.position = position
+        self.analysis = program.analysis(program.modules[position])
+        self.optimized = program.stages[position] == AFTER
+        self.again_rows = again_rows
+
+    def rows(
+        self, calls: Sequence[Row], matmuls: Sequence[Row]
+    ) -> list[tuple[Row, Mapping[str, Sequence[Instruction]]]]:
+        """Each site with its members by role, in the order of the text."""
+        found: list[tuple[Row, Mapping[str, Sequence[Instruction]]]] = [
+            (self._fused(site), {"call": site.calls}) for site in fused_sites(self.analysis, calls)
+        ]
+        fused = [row for row, _ in found]
+        finder = Finder(self.analysis, matmuls)
+        exposed = finder.sites()
+        if exposed:
+            again = {*self._again(exposed, finder)}
+            found += (
+                (self._exposed(site, finder, site in again, fused), site.roles) for site in exposed
+            )
+        return sorted(found, key=lambda one: one[0]["instr"])
+
+    # -- fused ------------------------------------------------------------------------------------
+
+    def _fused(self, site: Fused) -> Row:
+        told = site.told
+        row: Row = common(self.program, self.position, site.calls[0])
+        evidence = [f"custom call {site.rows[0]['target']}", *told.why]
+        recomputed = None
+        if site.direction == "fwd":
+            same = any(one["id"] in self.again_rows for one in site.rows)
+            labelled = row["phase"] == "remat"
+            recomputed = same or labelled
+            if same:
+                evidence.append("computes what an earlier call did")
+            if labelled:
+                evidence.append("stands under rematted_computation")
+        elif site.direction == "bwd":
+            recomputed = False
+        score = None if told.score is None else parse_shape(told.score)
+        causal_share = _share(told.causal, told.window, told.sizes.q_length, told.sizes.kv_length)
+        workspace = [one["workspace_bytes"] for one in site.rows]
+        if len(site.calls) > 1:
+            evidence.append(f"{len(site.calls)} calls on the same arrays")
+        return row | {
+            "route": site.route,
+            "direction": site.direction,
+            "recomputed": recomputed,
+            "kernel": site.kernel,
+            "causal": told.causal,
+            "window": told.window,
+            **asdict(told.sizes),
+            "score_shape": told.score,
+            "score_bytes": None if score is None else score.bytes,
+            "score_values": told.written if self.optimized else None,
+            "flops": flops_of(site.direction, told.sizes, told.v_dim),
+            "causal_fraction": causal_share,
+            "workspace_bytes": _total(workspace),
+            "fell_back": False,
+            "evidence": evidence,
+        }
+
+    # -- exposed ----------------------------------------------------------------------------------
+
+    def _exposed(self, site: Exposed, finder: Finder, again: bool, fused: Sequence[Row]) -> Row:
+        row: Row = common(self.program, self.position, site.product)
+        sizes = sizes_of_site(finder.values, site.softmax)
+        mask = site.softmax.mask
+        lengths = sizes.q_length, sizes.kv_length
+        score = _spelled(score_text(site))
+        labelled = site.direction == "fwd" and row["phase"] == "remat"
+        neighbour = fused[0] if fused else None
+        evidence = [*_evidence(site)]
+        if labelled:
+            evidence.append("stands under rematted_computation")
+        elif again:
+            evidence.append("computes what an earlier site did")
+        if neighbour is not None:
+            evidence.append(f"{neighbour['name']} is a {neighbour['route']} kernel")
+        exponential = shape_of(site.softmax.exponential.instr)
+        return row | {
+            "route": "exposed",
+            "direction": site.direction,
+            "recomputed": labelled or again,
+            "causal": mask.causal(*lengths),
+            "window": mask.window,
+            **asdict(sizes),
+            "score_shape": score,
+            "score_bytes": None if score is None else parse_shape(score).bytes,
+            "score_values": len(site.written) if self.optimized else None,
+            "softmax_dtype": None if exponential is None else exponential.dtype,
+            "flops": _flops(site, finder),
+            "causal_fraction": mask.fraction(*lengths),
+            "fell_back": neighbour is not None,
+            "evidence": evidence,
+        }
+
+    def _again(self, sites: Sequence[Exposed], finder: Finder) -> Iterator[Exposed]:
+        """Forward sites that compute what one in front of them has, in a text with a backward."""
+        forward = [site for site in sites if site.direction == "fwd"]
+        if len(forward) < 2 or len(forward) == len(sites):
+            return
+        seen: set[object] = set()
+        for site in sorted(forward, key=lambda one: one.product.id):
+            number = finder.saved.number(site.product)
+            if number in seen:
+                yield site
+            seen.add(number)
+
+
+def _evidence(site: Exposed) -> Iterator[str]:
+    softmax = site.softmax
+    if site.saved:
+        yield "probabilities that a forward loop has stacked, by the flow of the values"
+    elif softmax.maxima:
+        yield "softmax over the keys: their maximum is subtracted"
+    elif softmax.rows:
+        yield "softmax over the keys: a number for each query is subtracted"
+    else:
+        yield "exponential of the scores, summed over the keys"
+    if site.divided_after:
+        yield "divided by the sum behind the product with V"
+    elif not site.of("div") and not site.saved:
+        yield "no division by the sum found"
+    if "tanh" in softmax.tree.opcodes:
+        yield "scores capped by tanh"
+    mask = softmax.mask
+    if mask.by_position:
+        yield "mask compares positions"
+    if mask.data:
+        yield "part of the mask, or what is added to the scores, is data"
+    if site.direction == "bwd":
+        found = [role for role in ("dv", "dp", "dq", "dk") if site.of(role)]
+        yield f"gradient products: {', '.join(found)}"
+
+
+def _flops(site: Exposed, finder: Finder) -> int | None:
+    """2·batch·m·n·k of each of its products, once."""
+    total = 0
+    for instr in dict.fromkeys(one for role in _PRODUCTS for one in site.of(role)):
+        product = finder.values.product(instr)
+        if product is None:
+            return None
+        batch, rows, columns, summed = product.sizes
+        total += 2 * batch * rows * columns * summed
+    return total
+
+
+def _share(
+    causal: bool | None, window: int | None, queries: int | None, keys: int | None
+) -> float | None:
+    if causal is False and window is None:
+        return 1.0
+    if not causal or queries is None or keys is None or queries != keys:
+        return None
+    return share(queries, keys, 0, None if window is None else window - 1)
+
+
+def _total(sizes: Sequence[object]) -> int | None:
+    known = [size for size in sizes if isinstance(size, int)]
+    return sum(known) if known else None
+
+
+def _spelled(text: str) -> str | None:
+    """dtype and dimensions of a shape, without its layout."""
+    try:
+        shape = parse_shape(text)
+    except ValueError:
+        return None
+    if not shape.is_array:
+        return None
+    return f"{shape.dtype}[{','.join('?' if d is None else str(d) for d in shape.dimensions)}]"
+
+
+PASS = AttentionPass()
