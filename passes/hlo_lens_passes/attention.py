@@ -95,9 +95,9 @@ class _Module:
         exposed = finder.sites()
         if exposed:
             again = {*self._again(exposed, finder)}
-            found += (
-                (self._exposed(site, finder, site in again, fused), site.roles) for site in exposed
-            )
+            for site in exposed:
+                row = self._exposed(site, finder, site in again, fused)
+                found.append((row, {role: tuple(its) for role, its in site.roles.items()}))
         return sorted(found, key=lambda one: one[0]["instr"])
 
     # -- fused ------------------------------------------------------------------------------------
@@ -162,6 +162,7 @@ class _Module:
             "route": "exposed",
             "direction": site.direction,
             "recomputed": labelled or again,
+            "kernel": None,
             "causal": mask.causal(*lengths),
             "window": mask.window,
             **asdict(sizes),
