@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from hlo_lens.decode.mlir import Reader, reader
+from hlo_lens.decode.triton import triton_call_of, unescaped
 from hlo_lens.hlo.config import BackendConfig
 
 _MAGIC = b"ML\xefR"
@@ -26,8 +27,6 @@ _BODY = re.compile(
 )
 _LOCATIONS = re.compile(r'"debug_locations"\s*:\s*"[^"]*",?')
 _IN_TEXT = re.compile(r"#loc\d* = loc\([^\n]*|\bloc\((?:[^()]++|\([^()]*\))*+\)")
-_ESCAPE = re.compile(rb'\\(?:([0-9a-fA-F]{2})|(["\\nt]))')
-_ESCAPED = {b'"': b'"', b"\\": b"\\", b"n": b"\n", b"t": b"\t"}
 # A body that is larger is left as bytes: real ones have a few kilobytes.
 _LONGEST: Final = 1 << 24
 
@@ -47,15 +46,8 @@ def _replaced(found: re.Match[str]) -> str:
 
 def _bytes(found: re.Match[str]) -> bytes:
     if found["base64"] is None:
-        return _unescaped(found["escaped"])
+        return unescaped(found["escaped"])
     return _from_base64(found["base64"])
-
-
-def _unescaped(text: str) -> bytes:
-    return _ESCAPE.sub(
-        lambda one: bytes.fromhex(one[1].decode()) if one[1] else _ESCAPED[one[2]],
-        text.encode("utf-8", "surrogatepass"),
-    )
 
 
 def _from_base64(text: str) -> bytes:
@@ -89,11 +81,17 @@ class Body:
 
 @lru_cache(maxsize=1 << 10)
 def body_of(config: BackendConfig) -> Body | None:
-    """The kernel that a config carries: Mosaic TPU's `custom_call_config.body`, Triton's `ir`,
-    Mosaic GPU's `module` (jax/_src/tpu_custom_call.py, pallas_call_registration.py of
-    jax/_src/pallas/triton, jax/experimental/mosaic/gpu/core.py). None where it carries none."""
+    """The kernel that a config carries: Mosaic TPU's `custom_call_config.body`, Triton's `ir` or
+    the IR in its `opaque`, Mosaic GPU's `module` (jax/_src/tpu_custom_call.py,
+    pallas_call_registration.py of jax/_src/pallas/triton, jax/experimental/mosaic/gpu/core.py).
+    None where it carries none."""
     path = body_path(config)
-    written = "" if path is None else str(config.get(*path))
+    if path is None:
+        return None
+    written = str(config.get(*path))
+    if path == _OPAQUE:
+        call = triton_call_of(config)
+        written = (call and call.ir) or ""
     if not written:
         return None
     known = None if len(written) > _LONGEST else _BODY.fullmatch(f'"{written}"')
@@ -117,11 +115,13 @@ def body_path(config: BackendConfig) -> tuple[str, ...] | None:
         text = config.get(*path)
         if isinstance(text, str) and (text.startswith(_BEGINS) or _is_mlir(text)):
             return path
-    return None
+    call = triton_call_of(config)
+    return None if call is None or call.ir is None else _OPAQUE
 
 
 _MOSAIC: Final = ("custom_call_config", "body")
 _OTHERS: Final = (("ir",), ("module",))
+_OPAQUE: Final = ("opaque",)
 # The magic as it stands in a value: what is no UTF-8 is written as an escape there.
 _BEGINS: Final = ("ML\\xefR", "ML\xefR")
 

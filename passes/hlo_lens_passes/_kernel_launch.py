@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from hlo_lens.decode.kernels import Body
+from hlo_lens.decode.triton import TritonCall, triton_call_of
 from hlo_lens.hlo.attributes import parse_frontend_attributes
 from hlo_lens.hlo.config import BackendConfig
 
@@ -49,7 +50,14 @@ def _first(config: BackendConfig | None, *paths: tuple[str, ...]) -> int | None:
 
 def num_warps(config: BackendConfig | None) -> int | None:
     """Warps (on AMD: wavefronts) of a Triton kernel's block of threads."""
-    return _first(config, ("num_warps",), (*_BLOCK, "num_warps"), (*_GEMM, "num_warps"))
+    told = _first(config, ("num_warps",), (*_BLOCK, "num_warps"), (*_GEMM, "num_warps"))
+    compiled = _compiled(config)
+    return compiled.num_warps if told is None and compiled is not None else told
+
+
+def _compiled(config: BackendConfig | None) -> TritonCall | None:
+    """The launch of a kernel that JAX has compiled itself."""
+    return None if config is None else triton_call_of(config)
 
 
 def num_stages(config: BackendConfig | None) -> int | None:
@@ -64,6 +72,9 @@ def grid(config: BackendConfig | None, body: Body | None) -> list[int] | None:
         sizes = [number(config.get(f"grid_{axis}")) for axis in "xyz"]
         if sizes[0] is not None:
             return [1 if size is None else size for size in sizes]
+    compiled = _compiled(config)
+    if compiled is not None:
+        return list(compiled.grid)
     launch = None if body is None else launch_of(body)
     if launch is None or launch.grid is None:
         return None
@@ -272,6 +283,11 @@ def settings(config: BackendConfig | None, body: Body | None) -> dict[str, objec
     for key in _OTHERS if config is not None else ():
         value = config.get(key) if config is not None else None
         found |= {} if value is None else {key: value}
+    compiled = _compiled(config)
+    if compiled is not None:
+        told = {"num_ctas": compiled.num_ctas, "shared_memory_bytes": compiled.shared_bytes}
+        found |= {key: value for key, value in told.items() if value is not None}
+        found |= {"configurations": compiled.configurations} if compiled.configurations > 1 else {}
     launch = None if body is None else launch_of(body)
     if launch is not None and launch.semantics:
         found["dimension_semantics"] = list(launch.semantics)

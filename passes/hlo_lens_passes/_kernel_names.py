@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from hlo_lens.decode.kernels import Body, name_in
+from hlo_lens.decode.triton import triton_call_of
 from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.config import BackendConfig
 from hlo_lens.hlo.metadata import parse_metadata
@@ -45,6 +46,9 @@ def kernel_name(
             name = config.get(*path)
             if isinstance(name, str) and name:
                 return name, "config"
+        compiled = triton_call_of(config)
+        if compiled is not None and compiled.kernel is not None:
+            return compiled.kernel, "config"
     op_name = _op_name(attributes)
     found = _PALLAS_NAME.search(op_name)
     if found is not None:

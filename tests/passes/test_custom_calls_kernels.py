@@ -4,6 +4,7 @@ again."""
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,42 @@ def test_a_triton_kernel_tells_its_launch_as_attributes_or_json() -> None:
     some = ', backend_config={name = "fa_dkv", num_warps = 4 : i32}'
     assert told(call("__gpu$xla.gpu.triton", some), *LAUNCH) == (None, 4, None, None)
     assert told(call("te_gemm_ffi"), *LAUNCH) == (None, None, None, None)
+
+
+def opaque(*, autotuned: bool = False) -> str:
+    """The attributes of a kernel that JAX has compiled, by jaxlib/gpu/triton.proto."""
+
+    def part(number: int, data: bytes) -> bytes:
+        size = len(data)
+        length = bytes((size & 127 | 128, size >> 7)) if size > 127 else bytes((size,))
+        return bytes((number << 3 | 2,)) + length + data
+
+    def value(number: int, data: int) -> bytes:
+        return bytes((number << 3, data))
+
+    ir = MLIR.replace("func.func @mine", "func.func public @mine").encode()
+    kernel = part(1, b"mine") + value(2, 8) + value(3, 64) + part(4, b"ptx") + part(5, ir)
+    called = part(1, kernel) + value(2, 5) + value(3, 1)
+    message = (
+        part(2, part(1, b"f") + 2 * part(2, part(1, called))) if autotuned else part(1, called)
+    )
+    text = "".join(f"\\{byte:02X}" for byte in zlib.compress(message)[1:])
+    return f', backend_config={{name = "mine", opaque = "x{text}"}}'
+
+
+def test_a_kernel_that_jax_has_compiled_tells_its_launch_and_its_body() -> None:
+    forget()
+    columns = (*LAUNCH, "kernel", "settings", "body_ops", "body_from", "config")
+    assert told(call("triton_kernel_call_ffi", opaque()), *columns) == (
+        [5, 1, 1], 8, None, None, "mine", {"shared_memory_bytes": 64}, OPERATIONS, "mlir",
+        {"name": "mine"},
+    )  # fmt: skip
+    tuned = told(call("triton_kernel_call_ffi", opaque(autotuned=True)), "grid", "settings")
+    assert tuned == ([5, 1, 1], {"shared_memory_bytes": 64, "configurations": 2})
+    damaged = opaque().replace("\\00", "\\FF")
+    assert told(call("triton_kernel_call_ffi", damaged), "kernel", "grid", "body_hash") == (
+        "mine", None, None,
+    )  # fmt: skip
 
 
 def test_the_tiles_of_a_kernel_that_xla_makes() -> None:
