@@ -20,7 +20,7 @@ from hlo_lens.analysis.degenerate import sizes_of
 from hlo_lens.analysis.values import Elementwise, Numbers
 from hlo_lens.analysis.views import View, inverse
 from hlo_lens.hlo import Instruction
-from hlo_lens.hlo.attributes import parse_dim_labels, parse_window
+from hlo_lens.hlo.attributes import Window, parse_dim_labels, parse_window
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.congruence import Context
@@ -379,13 +379,14 @@ def conv_parts(
     return batch, summed, mine, yours
 
 
-def _spatial(sizes: list[int], window: object, at: int) -> str:
+def _spatial(sizes: list[int], window: Window | None, at: int) -> str:
     """Raises ValueError where the dimension is none of a dot."""
     if window is None or max(sizes) == 1:
         return "batch"
-    stride, pad = window.stride[at], window.pad[at][0]  # type: ignore[attr-defined]
-    dilations = window.lhs_dilate[at], window.rhs_dilate[at]  # type: ignore[attr-defined]
-    kind = Spatial(*sizes, stride, pad, *dilations).kind
+    stride, pad = window.stride[at], window.pad[at][0]
+    dilations = window.lhs_dilate[at], window.rhs_dilate[at]
+    back = window.rhs_reversal[at]
+    kind = Spatial(*sizes, stride, pad, *dilations, back).kind
     if kind is None:
         raise ValueError("no dimension of a dot")
     return kind

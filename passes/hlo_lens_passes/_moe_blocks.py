@@ -312,16 +312,7 @@ def _size(axes: Iterable[Axis], of: frozenset[Axis]) -> int:
 
 def _ragged(products: Products, routing: Routing) -> Iterator[Block]:
     """Blocks of ragged products: those that share an array or take what another gives."""
-    links: dict[int, set[tuple[str, int]]] = {}
-    for number in products.ragged:
-        mine = links[number] = set()
-        for operand in products.ragged_operands[number]:
-            for one in products.sources(operand):
-                kind = "product" if one in products.ragged else "array"
-                if kind == "product" or products.numbers[one].kind != "argument":
-                    mine.add((kind, one))
-                elif _is_array(products, one):
-                    mine.add(("array", one))
+    links = {number: {*_ragged_links(products, number)} for number in products.ragged}
     placed: set[int] = set()
     for number in products.ragged:
         if number in placed:
@@ -343,10 +334,34 @@ def _ragged(products: Products, routing: Routing) -> Iterator[Block]:
         yield block
 
 
+def _ragged_links(products: Products, number: int) -> Iterator[tuple[str, int]]:
+    """See `_links`. What the last product of a layer gives, the next layers may take as it is."""
+    for operand in products.ragged_operands[number]:
+        base = products.numbers.unviewed(operand)
+        if _is_array(products, base):
+            yield "array", base
+        for one, ways in products.sources(operand).items():
+            if one in products.ragged:
+                if not _is_last(products, one):
+                    yield "product", one
+            elif products.numbers[one].kind == "argument" or any(w[:1] == "[" for w in ways):
+                continue  # weights of all layers in one array, or what goes past the layers
+            elif _is_array(products, one):
+                yield "array", one
+
+
+def _is_last(products: Products, number: int) -> bool:
+    """Whether no product of its own layer takes what it gives: it leaves the layer, forward or
+    backward."""
+    row = products.ragged[number][0]
+    return (row["role"], row["class"]) in (("wo", "fwd"), ("wi", "dgrad"))
+
+
 def _is_array(products: Products, number: int) -> bool:
-    """Whether an argument is more than a list of numbers, which unrelated products may share."""
+    """Whether it is more than a list of numbers, such as sizes of groups, which unrelated products
+    may share."""
     axes = products.flow.known(number)
-    return axes is None or sum(1 for axis in axes if axis.size > 1) > 1
+    return not products.flow.is_constant(number) and (axes is None or len(axes) > 1)
 
 
 def _combines(products: Products, block: Block) -> Iterator[int]:

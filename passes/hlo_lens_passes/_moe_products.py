@@ -8,6 +8,7 @@ over that part, too.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -112,6 +113,8 @@ class Products:
         # Ragged ones, by the numbers of what they give: their rows.
         self.ragged: dict[int, list[Row]] = {}
         self.ragged_operands: dict[int, tuple[int, ...]] = {}
+        # Where the parts of one that is cut along its sum are added up: that one.
+        self._added: dict[int, int] = {}
         self._ragged = {row["instr"]: row for row in ragged}
         self._rows = {row["instr"]: row for row in matmuls if not row["ragged"]} | self._ragged
         self._sums: list[tuple[Context, int]] = []
@@ -197,7 +200,13 @@ class Products:
             return
         summed = [axis for at in gone if at < len(given) for axis in given[at]]
         instr = Instruction(computation, index)
-        split = self.found.get(self.numbers.unviewed(base))
+        below = self.numbers.unviewed(base)
+        if below in self.ragged:
+            row, sizes = self.ragged[below][0], dims_of(computation.shape_of(index))
+            if sizes is not None and math.prod(sizes) == _times(row["m"], row["n"]):
+                self._added[number] = below
+            return
+        split = self.found.get(below)
         if split is not None:
             if split.rows and set(leaves(summed)) <= set(leaves(split.batch)):
                 split.summed += summed
@@ -245,6 +254,7 @@ class Products:
         seen: set[tuple[int, frozenset[str]]] = set()
         while waiting and len(seen) < _MOST_WALKED:
             one, ways, sliced = waiting.pop()
+            one = self._added.get(one, one)
             if (one, ways) in seen or self.flow.is_constant(one):
                 continue
             seen.add((one, ways))
@@ -288,6 +298,10 @@ def _result(flow: AxisFlow, context: Context, index: int) -> list[Axes] | None:
     sizes = dims_of(str(shape.elements[at]))
     number = flow.numbers.element(context.evaluation.values[index], at)
     return None if sizes is None else flow.dimensions(number, sizes)
+
+
+def _times(one: object, other: object) -> int | None:
+    return one * other if isinstance(one, int) and isinstance(other, int) else None
 
 
 def _adds(computation: object, index: int) -> bool:

@@ -21,6 +21,7 @@ Row = Mapping[str, object]
 Key = tuple[str | None, int | None]
 """A phase and the loop it stands in."""
 
+_PHASES: Final = ("fwd", "other", None, "remat", "bwd")
 _ORDER: Final = ("gate", "fused", "up", "down", "product")
 
 
@@ -67,7 +68,7 @@ class Found:
             for part in parts.values():
                 part.router = self.routing.routers.get(-1 if block.router is None else block.router)
                 part.exchanged = any(one.sent for one in parts.values())
-            found += parts.values()
+            found += sorted(parts.values(), key=lambda part: _PHASES.index(part.key[0]))
         return found
 
     # -- products ---------------------------------------------------------------------------------

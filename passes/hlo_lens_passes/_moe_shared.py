@@ -44,7 +44,9 @@ class Shared:
             and {self.numbers.unviewed(operand) for operand in one.operands} & taken
         }
         for last in self._behind(first, block):
-            if self._is_added(last.number, router.number):
+            # One that is cut along its sum gives its result where the parts are added up.
+            gives = [number for number, one in found.items() if one is last]
+            if self._is_added(gives, router.number):
                 of = {one for operand in last.operands for one in self.products.sources(operand)}
                 return [*sorted(of & first), last.number]
         return []
@@ -68,9 +70,9 @@ class Shared:
                 if products and products <= first and bent:
                     yield one
 
-    def _is_added(self, number: int, router: int) -> bool:
-        """Whether it is added to what depends on the router's choice."""
-        waiting = [(number, 0)]
+    def _is_added(self, numbers: list[int], router: int) -> bool:
+        """Whether one of them is added to what depends on the router's choice."""
+        waiting = [(number, 0) for number in numbers]
         seen: set[int] = set()
         while waiting:
             one, adds = waiting.pop()

@@ -106,7 +106,7 @@ TABLE = Table(
             "all_to_all_bytes",
             "bytes",
             "measure",
-            "wire_bytes of its all-to-alls in one execution (see collectives); of a ragged one an"
+            "wire_bytes_max of its all-to-alls in one execution (see collectives); of a ragged one an"
             " upper bound; 0: it has none",
         ),
         Column(
@@ -208,7 +208,7 @@ class MoePass:
                 if chosen is None:
                     chosen = choose(program)
                     sent = {
-                        (row["module"], row["instr"]): row["wire_bytes"]
+                        (row["module"], row["instr"]): row["wire_bytes_max"]
                         for row in facts.records("collectives")
                     }
                 number = len(rows)
