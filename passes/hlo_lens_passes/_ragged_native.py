@@ -11,10 +11,11 @@ from hlo_lens.analysis.dataflow import Value, trace
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._calls import attributes_of, config_of, result_of
 from hlo_lens_passes._matmul_convs import ragged_config
-from hlo_lens_passes._matmul_dims import Dims, config_dims, dot_dims
+from hlo_lens_passes._matmul_dims import Dims, config_dims, dot_dims, result_path
 from hlo_lens_passes._matmul_fusions import fusions_around
+from hlo_lens_passes._matmul_grouped import read_kernel
 from hlo_lens_passes._ragged_found import FIRST, LAST, Ragged, class_of, sides_of
-from hlo_lens_passes._ragged_origins import Factor, Origin, names_of, origin_of
+from hlo_lens_passes._ragged_origins import Factor, Origin, names_of, origin_of, shape_at
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph
@@ -72,7 +73,7 @@ def _by_dims(found: Ragged, dims: Dims | None, row: Row) -> None:
     found.m, found.n, found.k = (_whole(row[name]) for name in ("m", "n", "k"))
     found.flops = found.useful = _whole(row["flops"])
     found.dtypes = tuple(_text(row[f"{of}_dtype"]) for of in ("lhs", "rhs", "out"))
-    found.results = (Value(instr),)
+    found.results = (Value(instr, result_path(instr)),)
     if dims is None:
         return
     operands = instr.operands
@@ -116,55 +117,43 @@ def _workspace(result: Shape | None) -> int | None:
 # ---------------------------------------------------------------------------------- kernels
 
 
-def kernel_call(graph: CallGraph, call: Instruction, row: Row) -> Ragged:
-    """A Mosaic kernel for groups of rows: of XLA's TPU compiler, megablox or tokamax.
+def kernel_call(graph: CallGraph, call: Instruction, known: Row) -> Ragged:
+    """A Mosaic kernel for groups of rows: of XLA's TPU compiler, megablox or tokamax; `known` is
+    its row in custom_calls.
 
     Rows [M,K] and weights [G,K,N] give [M,N]; rows and cotangents give [G,K,N] (gmm and tgmm of
     jax/experimental/pallas/ops/tpu/megablox). Tables of groups, in front of them, have rank 1.
     """
-    kernel = str(row["kernel"] or "")
-    found = Ragged(call, "mosaic_kernel", backend=_text(row["family"]), results=(Value(call),))
+    kernel = str(known["kernel"] or "")
+    result = Value(call, result_path(call))
+    found = Ragged(call, "mosaic_kernel", backend=_text(known["family"]), results=(result,))
     found.members.append(("call", call))
     found.evidence.append(f"kernel name {kernel}")
-    arrays = [(one, shape) for one in call.operands if (shape := shape_of(one)) and shape.rank >= 2]
     found.members += _tables(graph, call)
-    given = result_of(call)
-    if given is not None and given.is_tuple and given.elements:
-        given = given.elements[0]
-        found.results = (Value(call, (0,)),)
-    if len(arrays) < 2 or given is None:
+    read = read_kernel(call, known)
+    columns = read.columns
+    found.m, found.n, found.k, found.groups, found.flops = (
+        _whole(columns.get(name)) for name in ("m", "n", "k", "groups", "flops")
+    )
+    found.useful = found.flops
+    given = shape_at(result)
+    if len(read.operands) != 2 or given is None:
         return found
-    (lhs, left), (rhs, right) = arrays[:2]
-    found.lhs, found.rhs = (Value(lhs),), (Value(rhs),)
-    found.dtypes = (left.dtype, right.dtype, given.dtype)
-    if (left.rank, right.rank, given.rank) == (2, 3, 2):
-        _rows_kernel(graph, found, (left, right, given), kernel)
-    elif (left.rank, right.rank, given.rank) == (2, 2, 3):
+    found.lhs, found.rhs = (Value(read.operands[0]),), (Value(read.operands[1]),)
+    found.dtypes = tuple(_text(columns[f"{of}_dtype"]) for of in ("lhs", "rhs", "out"))
+    if given.rank == 3:
         found.variant, found.kind = "contracting", "wgrad"
-        found.groups, found.m, found.n = given.dimensions
-        found.k = right.dimensions[0]
         found.evidence.append("rows and cotangents give one matrix a group")
-    sizes = found.m, found.n, found.k
-    if None not in sizes:
-        found.flops = found.useful = 2 * prod(size for size in sizes if size is not None)
-    return found
-
-
-def _rows_kernel(
-    graph: CallGraph, found: Ragged, shapes: tuple[Shape, Shape, Shape], kernel: str
-) -> None:
-    left, right, given = shapes
+        return found
     found.variant = "non_contracting"
-    found.groups = right.dimensions[0]
-    found.m, found.k = left.dimensions
-    found.n = given.dimensions[1]
-    contracted = _contracted_by(kernel, right, found.k, found.n)
+    weights = shape_of(read.operands[1])
+    contracted = None if weights is None else _contracted_by(kernel, weights, found.k, found.n)
     origin = origin_of(graph, found.rhs[0])
-    if contracted is None or origin is None:
-        return
-    place = place_in_weights(origin.of((contracted,)), origin.of((3 - contracted,)))
-    found.kind = class_of(contracted if place is None else place)
-    found.evidence.append(f"dimension {place or contracted} of the weights is contracted")
+    if contracted is not None and origin is not None:
+        place = place_in_weights(origin.of((contracted,)), origin.of((3 - contracted,)))
+        found.kind = class_of(contracted if place is None else place)
+        found.evidence.append(f"dimension {place or contracted} of the weights is contracted")
+    return found
 
 
 def _contracted_by(kernel: str, weights: Shape, k: int | None, n: int | None) -> int | None:

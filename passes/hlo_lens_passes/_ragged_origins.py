@@ -238,7 +238,7 @@ def _cut(pair: tuple[int, int], placed: Sequence[_Placed]) -> list[Factor]:
         low, high = max(start, stride), min(end, stride * size)
         if low < high:
             found.append((label, high // low))
-            even = even and high % low == 0
+            even = even and high % low == 0 and low % stride == 0
     if even and prod(size for _, size in found) == count:
         return found
     return [(frozenset(names_of(found)), count)]

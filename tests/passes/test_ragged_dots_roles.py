@@ -1,0 +1,153 @@
+"""Roles and projections of ragged dots: which product of an expert each is, by dataflow."""
+
+from __future__ import annotations
+
+from tests.mutate import check_table
+from tests.passes.asking import ask
+from tests.passes.test_ragged_dots import DGRAD, FORWARD, WGRAD
+
+
+def ragged(name: str, lhs: str, rhs: str, out: str, dims: str, phase: str = "jvp()") -> str:
+    return (
+        f"  {name} = bf16{out} ragged-dot({lhs}, {rhs}, sizes), {dims},"
+        f' metadata={{op_name="jit(f)/{phase}/ragged_dot_general"}}\n'
+    )
+
+
+BACK = "transpose(jvp())"
+
+
+def block(activation: str, fused: bool = False, backward: str = "") -> str:
+    """A gated block; all widths are 16, so that sizes tell nothing."""
+    if fused:
+        first = ragged("both", "x", "wide", "[64,32]", FORWARD)
+        first += "  gate = bf16[64,16] slice(both), slice={[0:64], [0:16]}\n"
+        first += "  up = bf16[64,16] slice(both), slice={[0:64], [16:32]}\n"
+    else:
+        first = ragged("gate", "x", "wg", "[64,16]", FORWARD)
+        first += ragged("up", "x", "wu", "[64,16]", FORWARD)
+    return f"""\
+HloModule m
+ENTRY main {{
+  x = bf16[64,16] parameter(0)
+  wg = bf16[4,16,16] parameter(1)
+  wu = bf16[4,16,16] parameter(2)
+  wd = bf16[4,16,16] parameter(3)
+  sizes = s32[4] parameter(4)
+  wide = bf16[4,16,32] parameter(5)
+  dy = bf16[64,16] parameter(6)
+{first}{activation}{ragged("down", "h", "wd", "[64,16]", FORWARD)}{backward}\
+  ROOT all = () tuple()
+}}
+"""
+
+
+SILU = """\
+  l = bf16[64,16] logistic(gate)
+  s = bf16[64,16] multiply(gate, l)
+  h = bf16[64,16] multiply(s, up)
+"""
+GRADIENTS = (
+    ragged("dh", "dy", "wd", "[64,16]", DGRAD, BACK)
+    + "  dup = bf16[64,16] multiply(dh, s)\n  dgate = bf16[64,16] multiply(dh, up)\n"
+    + ragged("dxu", "dup", "wu", "[64,16]", DGRAD, BACK)
+    + ragged("dxg", "dgate", "wg", "[64,16]", DGRAD, BACK)
+    + ragged("dwd", "h", "dy", "[4,16,16]", WGRAD, BACK)
+    + ragged("dwu", "x", "dup", "[4,16,16]", WGRAD, BACK)
+    + ragged("dwg", "x", "dgate", "[4,16,16]", WGRAD, BACK)
+)
+
+
+def roles(text: str) -> dict[object, list[object]]:
+    """(class, role, projection) by name."""
+    found = ask(text, "select name, class, role, projection from ragged_dots")
+    return {name: rest for name, *rest in found}
+
+
+def test_a_gated_block_has_nine() -> None:
+    text = block(SILU, backward=GRADIENTS)
+    assert roles(text) == {
+        "gate": ["fwd", "wi", "gate"],
+        "up": ["fwd", "wi", "up"],
+        "down": ["fwd", "wo", "down"],
+        "dh": ["dgrad", "wo", "down"],
+        "dxu": ["dgrad", "wi", "up"],
+        "dxg": ["dgrad", "wi", "gate"],
+        "dwd": ["wgrad", "wo", "down"],
+        "dwu": ["wgrad", "wi", "up"],
+        "dwg": ["wgrad", "wi", "gate"],
+    }
+    check_table(text, "select class, role, projection from ragged_dots order by 1, 2, 3")
+
+
+def test_the_gate_goes_through_the_nonlinearity() -> None:
+    swapped = SILU.replace("gate", "G").replace("up", "gate").replace("G", "up")
+    assert roles(block(swapped))["up"] == ["fwd", "wi", "gate"]
+    relu = """\
+  z = bf16[] constant(0)
+  zs = bf16[64,16] broadcast(z), dimensions={}
+  s = bf16[64,16] maximum(gate, zs)
+  h = bf16[64,16] multiply(s, up)
+"""
+    assert roles(block(relu))["gate"] == ["fwd", "wi", "gate"]
+    # Limits on both, as gpt-oss sets them, leave the sigmoid to decide.
+    limited = SILU.replace("multiply(s, up)", "multiply(s, most)").replace(
+        "logistic(gate)", "logistic(least)"
+    )
+    limited = (
+        "  c = bf16[] constant(7)\n  cs = bf16[64,16] broadcast(c), dimensions={}\n"
+        "  least = bf16[64,16] minimum(gate, cs)\n  most = bf16[64,16] minimum(up, cs)\n" + limited
+    )
+    assert roles(block(limited))["gate"] == ["fwd", "wi", "gate"]
+    assert roles(block(limited))["up"] == ["fwd", "wi", "up"]
+
+
+def test_of_two_alike_neither_is_the_gate() -> None:
+    product = "  h = bf16[64,16] multiply(gate, up)\n"
+    assert roles(block(product))["gate"] == ["fwd", "wi", None]
+    both = "  a = bf16[64,16] tanh(gate)\n  b = bf16[64,16] tanh(up)\n"
+    both += "  h = bf16[64,16] multiply(a, b)\n"
+    assert roles(block(both))["up"] == ["fwd", "wi", None]
+
+
+def test_one_whose_result_is_split_in_two_is_fused() -> None:
+    gradient = (
+        "  dboth = bf16[64,32] concatenate(dy, dy), dimensions={1}\n"
+        + ragged("dx", "dboth", "wide", "[64,16]", DGRAD, BACK)
+        + ragged("dw", "x", "dboth", "[4,16,32]", WGRAD, BACK)
+    )
+    found = roles(block(SILU, fused=True, backward=gradient))
+    assert found["both"] == ["fwd", "wi", "fused"]
+    assert found["dx"] == ["dgrad", "wi", "fused"]
+    assert found["dw"] == ["wgrad", "wi", "fused"]
+
+
+def test_one_without_a_gate_has_no_projection() -> None:
+    plain = "  h = bf16[64,16] tanh(gate)\n"
+    text = block(plain)
+    assert roles(text)["gate"] == ["fwd", "wi", None]
+    assert roles(text)["down"] == ["fwd", "wo", "down"]
+    assert roles(text)["up"] == ["fwd", None, None]  # nobody takes it
+
+
+def test_rows_that_are_gathered_in_between_are_of_the_next_layer() -> None:
+    gathered = """\
+  order = s32[64] parameter(7)
+  moved = bf16[64,16] gather(gate, order), offset_dims={1}, collapsed_slice_dims={0}, \
+start_index_map={0}, index_vector_dim=1, slice_sizes={1,16}
+  h = bf16[64,16] multiply(moved, moved)
+"""
+    found = roles(block(gathered))
+    assert found["down"] == ["fwd", None, None]
+    assert found["gate"] == ["fwd", None, None]
+
+
+def test_what_takes_a_second_is_a_first_again() -> None:
+    more = (
+        "  y = bf16[64,16] add(x, down)\n"
+        + ragged("next", "y", "wg", "[64,16]", FORWARD)
+        + "  t = bf16[64,16] tanh(next)\n"
+        + ragged("last", "t", "wd", "[64,16]", FORWARD)
+    )
+    found = roles(block(SILU, backward=more))
+    assert [found[one][1] for one in ("gate", "down", "next", "last")] == ["wi", "wo", "wi", "wo"]
