@@ -9,19 +9,31 @@ queries. P may be what a forward loop has stacked.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.dataflow import Value, consumers, trace, value_source
 from hlo_lens.hlo import Instruction
-from hlo_lens_passes._attention_axes import Axes, as_set, length, operand_axes, sides
+from hlo_lens_passes._attention_axes import (
+    Axes,
+    Axis,
+    as_set,
+    length,
+    merged,
+    operand_axes,
+    sides,
+    split,
+)
 from hlo_lens_passes._attention_masks import Mask, mask_of, positions
-from hlo_lens_passes._attention_saved import Saved
 from hlo_lens_passes._attention_values import Row, Spot, Tree, Values, array_text, elements_of
+from hlo_lens_passes._matmul_dims import Dims
+from hlo_lens_passes._matmul_split import split_k
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
+    from hlo_lens.analysis.calls import CallGraph
     from hlo_lens.analysis.contractions import Contraction
 
 # What may stand between the softmax and the product with V: dropout and division.
@@ -109,8 +121,15 @@ class Finder:
         products = {one: d for one, d in zip(ids, dims, strict=True) if isinstance(one, int)}
         self.values = Values(analysis, products)
         self.products = [module.instruction(one) for one in products]
+        cut = [row for row in matmuls if isinstance(row.get("split_k"), int)]
+        self._slices = {
+            number: count
+            for row in cut
+            if isinstance(number := row["instr"], int)
+            and (count := _slices(self.graph, module.instruction(number), row)) is not None
+        }
         self._softmaxes: dict[tuple[Instruction, Axes], Softmax | None] = {}
-        self.saved = Saved(analysis)
+        self.saved = self.values.saved
 
     def sites(self) -> list[Exposed]:
         """Every site, forward in front of backward."""
@@ -177,7 +196,7 @@ class Finder:
                 as_matrices = self.values.product(product)
                 if as_matrices is None:
                     break
-                axes = _axes(as_matrices, side)
+                axes = _axes(as_matrices, side, self._slices.get(product.id, 1))
                 if axes is None:
                     continue
                 tree = self.values.tree(Value(Instruction(of, operand)), axes)
@@ -471,25 +490,52 @@ class Finder:
                     yield user, found
 
 
+def _numbers(row: Mapping[str, object]) -> Mapping[str, object]:
+    """The dimension numbers of a matmul, by their names; none where they are not known."""
+    dims = row["dims"]
+    found = json.loads(dims) if isinstance(dims, str) else dims
+    return found if isinstance(found, Mapping) else {}
+
+
 def _dims(row: Mapping[str, object]) -> str | None:
     """The dimension numbers of a gemm call as those of a dot; None for what has its own."""
-    dims = row["dims"]
-    if row["form"] != "custom_call" or not isinstance(dims, Mapping):
+    if row["form"] != "custom_call":
         return None
     return "".join(
         f", {name}_dims={{{','.join(map(str, numbers))}}}"
-        for name, numbers in dims.items()
-        if numbers
+        for name, numbers in _numbers(row).items()
+        if isinstance(numbers, list) and numbers
     )
 
 
-def _axes(product: Contraction, side: int) -> Axes | None:
-    """The axes of an operand, with what is summed as the keys."""
+def _axes(product: Contraction, side: int, slices: int) -> Axes | None:
+    """The axes of an operand, with what is summed as the keys. slices: in how many the sum is cut,
+    which the product then has in its batch, next to what is left of the sum."""
     try:
         batch, free, summed = operand_axes(product, side)
+        if slices > 1:
+            batch, summed = _whole_sum(batch, summed, slices)
     except ValueError:
         return None
     return Axes(batch, free, summed)
+
+
+def _whole_sum(batch: Axis, summed: Axis, slices: int) -> tuple[Axis, Axis]:
+    """Batch and sum of a product whose sum is in slices: XLA's split-K keeps the slices in front of
+    what is summed in memory. Raises ValueError where they are not there."""
+    rest = length(batch) // slices
+    for outer, inner, which in ((rest, slices, 1), (slices, rest, 0)):
+        parts = split(batch, (outer, inner))
+        together = merged([*parts[which], *summed])
+        if len(together) == len(summed):
+            return parts[1 - which], together
+    raise ValueError("slices that are not of the sum")
+
+
+def _slices(graph: CallGraph, product: Instruction, row: Mapping[str, object]) -> int | None:
+    """In how many slices the text shows a sum to be cut; what a kernel does inside is not asked."""
+    numbers = {name: tuple(its) for name, its in _numbers(row).items() if isinstance(its, list)}
+    return split_k(graph, product, Dims(**numbers)) if "lhs_batch" in numbers else None
 
 
 def _turned(spot: Spot, by_key: bool) -> Spot:

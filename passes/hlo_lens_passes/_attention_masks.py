@@ -171,7 +171,7 @@ def _read(
     values: Values, value: Value, axes: Axes, keeps: bool, reading: _Reading, depth: int
 ) -> None:
     """What a predicate says of the scores that are left: those where it is `keeps`."""
-    spot = values.at(value, axes)
+    spot = values.at_or_before(value, axes)
     if spot is None or depth > _MOST_DEPTH:
         reading.masked = reading.data = True
         return
@@ -300,7 +300,7 @@ class _Linear:
 
 def _linear(values: Values, value: Value | None, axes: Axes, depth: int) -> _Linear | None:
     """An integer as positions; None where it is none."""
-    spot = None if value is None else values.at(value, axes)
+    spot = None if value is None else values.at_or_before(value, axes)
     if spot is None or value is None or depth > _MOST_DEPTH:
         return None
     opcode = spot.instr.opcode
@@ -382,7 +382,7 @@ def positions(values: Values, tree: Tree) -> int | None:
 
 
 def _counted(values: Values, value: Value, axes: Axes, depth: int) -> int | None:
-    spot = values.at(value, axes)
+    spot = values.at_or_before(value, axes)
     if spot is None or depth > _MOST_DEPTH:
         return None
     if spot.instr.opcode == "iota":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
+from hlo_lens.analysis.dataflow import Value
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._attention_axes import Axes, as_set
 
@@ -44,20 +45,43 @@ class Saved:
             number = node.operands[0]
         return numbers.unviewed(number)
 
-    def _placed(self, spot: Spot) -> tuple[int, Axes] | None:
-        """The value of a spot by its number, and where its axes lie in that."""
-        contexts = self._contexts.get(spot.instr.computation, ())
-        via = spot.value.via
-        context = next(
+    def _context(self, value: Value) -> Context | None:
+        contexts = self._contexts.get(value.instr.computation, ())
+        via = value.via
+        return next(
             (one for one in contexts if not via or one.via[-len(via) :] == via),
             contexts[0] if contexts else None,
         )
-        if context is None or spot.instr.index < 0:
+
+    def _of_value(self, value: Value) -> int | None:
+        """The number of a value; None where the program does not run it."""
+        context = self._context(value)
+        if context is None or value.instr.index < 0:
+            return None
+        number = context.evaluation.values[value.instr.index]
+        for index in value.path:
+            number = self._analysis.congruence.numbers.element(number, index)
+        return number
+
+    def before_loop(self, value: Value) -> Value | None:
+        """What a loop gets for an element of its carry that stays what it is, though each
+        iteration moves it about, as where it is fetched ahead; None where it changes."""
+        site = self._analysis.graph.only_caller(value.instr.computation)
+        if site is None or site.kind != "body" or value.via or not value.path:
+            return None
+        operands = site.caller.operands
+        if not operands:
+            return None
+        before = Value(operands[0], value.path)
+        number = self._of_value(value)
+        return before if number is not None and number == self._of_value(before) else None
+
+    def _placed(self, spot: Spot) -> tuple[int, Axes] | None:
+        """The value of a spot by its number, and where its axes lie in that."""
+        number = self._of_value(spot.value)
+        if number is None:
             return None
         numbers = self._analysis.congruence.numbers
-        number = context.evaluation.values[spot.instr.index]
-        for index in spot.value.path:
-            number = numbers.element(number, index)
         axes = spot.axes
         try:
             while (node := numbers[number]).kind == "view":

@@ -17,6 +17,7 @@ from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.attributes import parse_window
 from hlo_lens.hlo.structural import COMMENTARY, IDENTITY, PLACEMENT, structural_attributes
 from hlo_lens_passes._attention_axes import Axes, merged, row_major
+from hlo_lens_passes._attention_saved import Saved
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
@@ -115,6 +116,7 @@ class Values:
         self._products = products
         self._contractions: dict[int, Contraction | None] = {}
         self._fused: dict[Computation, bool] = {}
+        self.saved = Saved(analysis)
 
     # -- products ---------------------------------------------------------------------------------
 
@@ -168,6 +170,16 @@ class Values:
         except (IndexError, ValueError):
             return None
         return None
+
+    def at_or_before(self, value: Value, axes: Axes) -> Spot | None:
+        """As `at`, and out of the loops that carry the value without changing it."""
+        spot = self.at(value, axes)
+        while spot is not None and spot.instr.opcode == "parameter" and spot.value.path:
+            before = self.saved.before_loop(spot.value)
+            if before is None:
+                break
+            spot = self.at(before, spot.axes)
+        return spot
 
     def passed(self, value: Value, axes: Axes) -> Iterator[Spot]:
         """Every array that `at` passes on its way back, the nearest first."""

@@ -182,11 +182,19 @@ class _Module:
         if len(forward) < 2 or len(forward) == len(sites):
             return
         seen: set[object] = set()
-        for site in sorted(forward, key=lambda one: one.product.id):
+        for site in sorted(forward, key=self._when):
             number = finder.saved.number(site.product)
             if number in seen:
                 yield site
             seen.add(number)
+
+    def _when(self, site: Exposed) -> tuple[bool, int, int]:
+        """What runs first, first: the rematerialized last, else by where the program calls it."""
+        at = site.product
+        while (caller := self.analysis.graph.only_caller(at.computation)) is not None:
+            at = caller.caller
+        phase = self.analysis.phase(site.product).phase
+        return phase in ("bwd", "remat"), at.index, site.product.id
 
 
 def _evidence(site: Exposed) -> Iterator[str]:
@@ -208,7 +216,9 @@ def _evidence(site: Exposed) -> Iterator[str]:
     mask = softmax.mask
     if mask.by_position:
         yield "mask compares positions"
-    if mask.data:
+    if mask.hidden:
+        yield "mask compares positions with what the text does not tell"
+    elif mask.data:
         yield "part of the mask, or what is added to the scores, is data"
     if site.direction == "bwd":
         found = [role for role in ("dv", "dp", "dq", "dk") if site.of(role)]
