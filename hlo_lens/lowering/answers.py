@@ -83,6 +83,7 @@ def _classes(records: Sequence[Record]) -> Iterator[str]:
         again = [one for one in same if one["phase"] == "remat"]
         yield from [name] * (len(same) - len(again))
         yield from [f"{name} again in a replay"] * len(again)
+    yield from ["of no known class" for one in records if one["class"] is None]
 
 
 def _padded(dense: Sequence[Record], told: str) -> str:
@@ -92,8 +93,9 @@ def _padded(dense: Sequence[Record], told: str) -> str:
     factors = sorted({one["factor"] for one in dense if isinstance(one["factor"], (int, float))})
     cost = ""
     if factors:
-        most = "" if factors[0] == factors[-1] else f" – {factors[-1]:.3g}"
-        cost = f", {factors[0]:.3g}{most} times the useful FLOP"
+        low, high = (f"{one:.3g}" for one in (factors[0], factors[-1]))
+        cost = f", {low if low == high else f'{low} – {high}'} times the useful FLOP"
+        cost = ", at no more than the useful FLOP" if high == "1" else cost
     reasons = list(dict.fromkeys(
         str(one["why_not_grouped"]) for one in dense if one.get("why_not_grouped") is not None
     ))  # fmt: skip
@@ -118,7 +120,8 @@ def _attention(found: Lowered, rows: Rows) -> str:
     }
     said = {name: text for name, text in ways.items() if text}
     if len(said) == 2 and len(set(said.values())) == 1:
-        parts = [f"{next(iter(said.values()))} {' and '.join(said)}"]
+        text = next(iter(said.values()))
+        parts = [f"{text}{',' if ',' in text else ''} {' and '.join(said)}"]
     else:
         parts = [f"{name} {text}" for name, text in said.items()]
     if again:
@@ -132,16 +135,20 @@ def _attention(found: Lowered, rows: Rows) -> str:
 
 
 def _ways(records: Sequence[Record]) -> str:
-    """`fused (cudnn ×2)`, `exposed`, or both."""
+    """`fused (cudnn ×2)`, `exposed`; of several, `1 of 2 fused (cudnn), 1 exposed`."""
     fused = [str(one["route"]) for one in records if one["route"] not in (EXPOSED, None, _OTHERS)]
-    parts = [f"fused ({listed(fused)})"] if fused else []
     exposed = sum(1 for one in records if one["route"] == EXPOSED)
-    others = len(records) - len(fused) - exposed
-    for count, word in ((exposed, EXPOSED), (others, "by a kernel that is not known")):
-        if count:
-            alone = count == len(records) == 1
-            parts.append(word if alone else f"{word} ×{count}")
-    return " and ".join(parts)
+    kinds = (
+        (len(fused), f"fused ({listed(fused)})"),
+        (exposed, EXPOSED),
+        (len(records) - len(fused) - exposed, "by a kernel that is not known"),
+    )
+    there = [(count, text) for count, text in kinds if count]
+    if len(there) == 1:
+        (count, text) = there[0]
+        return text if count == 1 or count == len(fused) else f"{text} ×{count}"
+    of = f" of {len(records)}"
+    return ", ".join(f"{count}{'' if at else of} {text}" for at, (count, text) in enumerate(there))
 
 
 def _scores(exposed: Sequence[Record]) -> Iterator[str]:
@@ -159,7 +166,8 @@ def _scores(exposed: Sequence[Record]) -> Iterator[str]:
     if values and sum(values) == 0:
         yield f"scores {visible(shape)}{told} never lie in memory"
         return
-    many = f", {count_text(sum(values))} such values" if values else ""
+    count = sum(values)
+    many = f", {count_text(count)} such value{'s' * (count > 1)}" if values else ""
     yield f"scores {visible(shape)}{told} lie in memory{many}"
 
 
@@ -174,7 +182,7 @@ def _experts(found: Lowered, rows: Rows) -> str:
     blocks = [f"{text} ×{n}" if n > 1 else text for text, n in kinds.most_common()]
     parts = ["; ".join(blocks), _balance(records)]
     if any(one.get("drops") for one in records):
-        parts.append("assignments beyond the capacity are dropped")
+        parts.append("what exceeds the capacity can be dropped")
     return "; ".join(filter(None, parts))
 
 

@@ -238,7 +238,8 @@ def _odd(records: Sequence[Record]) -> Iterator[str]:
         for text, n in found.most_common(_MOST):
             yield visible(word.format(text)) + (f" ×{n}" if n > 1 else "")
         if len(found) > _MOST:
-            yield f"{len(found) - _MOST} other {column.replace('_', ' ')}"
+            left = len(found) - _MOST
+            yield f"{left} other kind{'s' * (left > 1)} of {column.replace('_', ' ')}"
 
 
 _MOST: Final = 3  # of what stands around matmuls that is listed
@@ -336,8 +337,12 @@ def _grouped(
         if under is not None and below is not None and group.keys[under] != UNKNOWN:
             text = below[1] + group.keys[under]
         notes.append(text)
-    columns = [Column(cell.heading) for at, cell in enumerate(cells) if at != under]
-    columns += [Column(heading, right=True) for heading in headings]
+    columns = [
+        Column(cell.heading, spare=cell.heading in _SPARE)
+        for at, cell in enumerate(cells)
+        if at != under
+    ]
+    columns += [Column(heading, right=True, spare=heading in _SPARE) for heading in headings]
     once = notes[0] if len(notes) > 1 and len(set(notes)) == 1 else ""
     section = Section(
         title,
@@ -348,6 +353,13 @@ def _grouped(
         notes=(once,) if once else (),
     )
     return without_unknown(section, keep=("phase",))
+
+
+# Columns that are left out where there is no room for all: JSON and wider terminals have them.
+_SPARE: Final = frozenset(
+    ("backend", "loop", "sizes", "split-K", "useful FLOP", "kernel", "workspace", "share", "tokens",
+     "shared", "all-to-all", "phases")
+)  # fmt: skip
 
 
 def _each(rows: Rows, group: Group, column: str, text: str | Callable[[int], str]) -> str:

@@ -65,8 +65,11 @@ def first_of_rules(findings: Sequence[Finding], most: int) -> Iterator[tuple[Fin
 
 def section_lines(section: Section, width: int | None, limit: int = 0) -> Iterator[Line]:
     """A section, `limit` of its lines (0: all)."""
+    title = visible(section.title)
     about = f"  {section.about}" if section.about else ""
-    yield line(Span(visible(section.title), "bold cyan"), Span(about, "dim"))
+    first, *others = folded(f"{title}{about}", width, hanging="  ")
+    yield line(Span(first[: len(title)], "bold cyan"), Span(first[len(title) :], "dim"))
+    yield from (line(Span(part, "dim")) for part in others)
     if section.columns:
         yield from grid(
             section.columns,

@@ -23,6 +23,7 @@ from tests.cli.test_hostile_text import ACTS, PAYLOADS
 from tests.cli.test_hostile_text import TEXT as HOSTILE
 from tests.conftest import Ran
 from tests.facts.toys import Toy
+from tests.shared import needs_shared, unpacked
 from tests.test_readme import BLOCK, at_root, output_of
 
 Cli = Callable[..., Ran]
@@ -170,6 +171,11 @@ PADDED: Row = {
             " (and 1 other reason)",
         ),
         ([{"class": "fwd", "lowering": "ragged-dot"}], "not lowered yet: 1 written as ragged-dot"),
+        ([PADDED | {"factor": 1.0}], "not grouped: 1 padded to dense (fwd), at no more than the"),
+        (
+            [NATIVE[0], {"lowering": "triton_fusion"}],
+            "grouped, all 2 (fwd, of no known class): tpu_native, triton_fusion",
+        ),
         ([PADDED | {"factor": None, "why_not_grouped": None}], "not grouped: 1 padded to dense"),
         ([], "none is seen"),
     ],
@@ -221,9 +227,14 @@ EXPOSED: Row = {
         ),
         (
             [FUSED, {**EXPOSED, "fell_back": True, "score_values": 0}],
-            "forward fused (cudnn) and exposed ×1; 1 fell back: others here are fused;"
+            "forward 1 of 2 fused (cudnn), 1 exposed; 1 fell back: others here are fused;"
             " scores f32[2,8,128,128] of 1.0 MiB never lie in memory",
         ),
+        (
+            [FUSED, EXPOSED, BACK, {**EXPOSED, "direction": "bwd"}],
+            "1 of 2 fused (cudnn), 1 exposed, forward and backward; scores",
+        ),
+        ([EXPOSED, EXPOSED], "forward exposed ×2; scores"),
         ([{"route": "other", "direction": "fwd"}], "forward by a kernel that is not known"),
         ([{**FUSED, "direction": None}], "in no pass fused (cudnn)"),
         ([], "none is seen"),
@@ -253,7 +264,7 @@ def test_how_tokens_get_to_the_experts() -> None:
     toy = experts(block, {**block, "phase": "bwd"})
     assert answer("experts", toy) == (
         "fixed capacity, 8 experts, top-2, capacity 32; routing-heavy;"
-        " assignments beyond the capacity are dropped"
+        " what exceeds the capacity can be dropped"
     )
     assert lines(report(toy), "expert blocks")[0] == (
         "fixed_capacity", "fwd", "no loop", "8", "2", "32", "yes", "routing", "1", "1", "4.0 KiB",
@@ -396,6 +407,67 @@ def test_bad_input_is_a_sentence(cli: Cli, tmp_path: Path) -> None:
     ran = cli("lowering", tmp_path / "none.hlo")
     assert (ran.code, ran.out) == (2, "")
     assert "no such file or folder" in ran.err
+
+
+# ---------------------------------------------------------------------------------- real texts
+
+
+@pytest.mark.parametrize(
+    ("folder", "word", "said"),
+    [
+        ("attention/cudnn-train/cuda-h100", "attention", "fused (cudnn) forward and backward"),
+        ("attention/te-train/rocm-gfx950", "attention", "fused (transformer_engine) forward and"),
+        ("attention/aiter-train/rocm-gfx950", "attention", "fused (aiter) forward and backward"),
+        ("attention/splash-train/tpu-v6e-1", "attention", "fused (mosaic) forward and backward"),
+        (
+            "attention/triton-full-remat/cuda-h100",
+            "attention",
+            "fused (triton) forward and backward; the forward again in a replay, fused (triton), 2",
+        ),
+        (
+            "attention/one-fell-back/cuda-h100",
+            "attention",
+            "1 of 2 fused (cudnn), 1 exposed, forward and backward; 2 fell back",
+        ),
+        ("attention/xla-train/rocm-gfx950", "attention", "exposed forward and backward; scores"),
+        ("moe/ragged-layer-f16/rocm-gfx950", "ragged dots", "grouped, all 9 (fwd ×3, dgrad ×3, "),
+        ("moe/ragged-layer/tpu-v6e-1", "ragged dots", "grouped, all 9 (fwd ×3, dgrad ×3, wgrad"),
+        ("moe/ragged-padded/rocm-gfx950", "ragged dots", "not grouped: 1 padded to dense (fwd), 4"),
+        ("moe/dense-masked/rocm-gfx950", "ragged dots", "none is seen"),
+        ("moe/dense-masked/rocm-gfx950", "experts", "dense masked, 4 experts"),
+        ("moe/fixed-capacity/cuda-h100", "experts", "fixed capacity, 4 experts, capacity 16"),
+    ],
+)
+def test_the_answers_about_the_fixtures(cli: Cli, folder: str, word: str, said: str) -> None:
+    found = json.loads(cli("lowering", FIXTURES / folder, "--format", "json").out)
+    assert found["answers"][word].startswith(said)
+    assert found["not_known"] == []
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("name", "word", "said"),
+    [
+        (
+            "qwen3moe.raggeddot.full.opt",
+            "ragged dots",
+            "grouped, all 12 (fwd ×3, fwd again in a replay ×3, dgrad ×3, wgrad ×3): tpu_native",
+        ),
+        ("qwen3moe.raggeddot.full.before", "ragged dots", "not lowered yet: 12 written as ragged"),
+        ("qwen3moe.dense.full.opt", "ragged dots", "none is seen"),
+        ("qwen3moe.dense.full.opt", "experts", "dense masked, 16 experts, top-4"),
+        (
+            "qwen3moe.dense.full.opt",
+            "attention",
+            "fused (mosaic) forward and backward; the forward again in a replay, fused (mosaic), 8",
+        ),
+        ("v6e_2x4.full.opt", "attention", "exposed forward and backward; the forward again in a"),
+    ],
+)
+def test_the_answers_about_programs_of_maxtext(cli: Cli, name: str, word: str, said: str) -> None:
+    (path,) = unpacked("dumps/tpu-maxtext.tar.xz").rglob(f"{name}.hlo")
+    found = json.loads(cli("lowering", path, "--format", "json").out)
+    assert found["answers"][word].startswith(said)
 
 
 # ---------------------------------------------------------------------------------- the page
