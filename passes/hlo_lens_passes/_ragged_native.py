@@ -118,15 +118,16 @@ def _workspace(result: Shape | None) -> int | None:
 
 
 def kernel_call(graph: CallGraph, call: Instruction, known: Row) -> Ragged:
-    """A Mosaic kernel for groups of rows: of XLA's TPU compiler, megablox or tokamax; `known` is
-    its row in custom_calls.
+    """A kernel for groups of rows, of Mosaic (XLA's TPU compiler, megablox, tokamax) or Triton;
+    `known` is its row in custom_calls.
 
     Rows [M,K] and weights [G,K,N] give [M,N]; rows and cotangents give [G,K,N] (gmm and tgmm of
     jax/experimental/pallas/ops/tpu/megablox). Tables of groups, in front of them, have rank 1.
     """
     kernel = str(known["kernel"] or "")
     result = Value(call, result_path(call))
-    found = Ragged(call, "mosaic_kernel", backend=_text(known["family"]), results=(result,))
+    lowering = "triton_kernel" if known["family"] == "triton" else "mosaic_kernel"
+    found = Ragged(call, lowering, backend=_text(known["family"]), results=(result,))
     found.members.append(("call", call))
     found.evidence.append(f"kernel name {kernel}")
     found.members += _tables(graph, call)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from hlo_lens_passes._ragged_found import Class, Ragged
 
 Row = Mapping[str, object]
+_Cause = tuple[int | None, float, str]
 
 LOWERINGS: Final = (
-    "ragged-dot", "grouped_gemm", "cudnn_fusion", "triton_fusion", "mosaic_kernel", "tpu_native",
-    "dense_padded",
+    "ragged-dot", "grouped_gemm", "cudnn_fusion", "triton_fusion", "mosaic_kernel", "triton_kernel",
+    "tpu_native", "dense_padded",
 )  # fmt: skip
 
 TABLE = Table(
@@ -84,8 +85,8 @@ TABLE = Table(
             "enum",
             "structural",
             "what it became: still a ragged-dot; a library's grouped gemm; a fusion of cuDNN or"
-            " Triton; a Mosaic kernel; a convolution that the TPU compiler runs over each group's"
-            " rows only; or a dense product over all groups (of a ragged batch: of all rows)",
+            " Triton; a kernel of Mosaic or Triton; a convolution that the TPU compiler runs over each"
+            " group's rows only; or a dense product over all groups (of a ragged batch: of all rows)",
             values=LOWERINGS,
         ),
         Column("backend", "text", "structural", "library or compiler part that runs it, or NULL"),
@@ -119,8 +120,8 @@ TABLE = Table(
             "bytes",
             "measure",
             "what only the expansion writes to memory in one execution: masked copies of rows, less"
-            " the rows in them, and the slices of a split sum; 0 where all is fused. A copy that"
-            " several take counts in each. NULL for what is no dense product, and before"
+            " the rows in them, and the slices of a split sum, but no masks; 0 where all is fused,"
+            " and for what is grouped. A copy that several take counts in each. NULL before"
             " optimization",
         ),
         Column("workspace_bytes", "bytes", "measure", "scratch memory of a library call"),
@@ -203,6 +204,7 @@ class RaggedDotsPass:
             platform = platforms.get(position)
             told = target_of(program, position, platform if isinstance(platform, str) else None)
             after = module.is_scheduled or program.stages[position] == AFTER
+            expanded: dict[_Cause, list[tuple[int, Ragged]]] = {}
             for one in found:
                 number = len(rows)
                 row = {
@@ -215,7 +217,7 @@ class RaggedDotsPass:
                     row["why_not_grouped"] = why
                     row["checks"] = [check.described() for check in checks]
                     if one.factor is not None and one.factor > 1:
-                        findings.append(_finding(position, number, one, why))
+                        expanded.setdefault((one.groups, one.factor, why), []).append((number, one))
                 rows.append(row)
                 members += (
                     Member("ragged_dots", number, role, position, instr)
@@ -223,6 +225,7 @@ class RaggedDotsPass:
                         (role, written_instruction(instr).id) for role, instr in one.members
                     )
                 )
+            findings += (_finding(position, why, alike) for (*_, why), alike in expanded.items())
         return PassResult({"ragged_dots": rows}, members, findings)
 
 
@@ -286,7 +289,7 @@ def _by_phase(one: Ragged, analysis: ModuleAnalysis) -> None:
 
 
 def _is_kernel(row: Row) -> bool:
-    """A Mosaic kernel for groups of rows; not what makes its tables, and no library call."""
+    """A kernel for groups of rows; not what makes its tables, and no library call."""
     return row["op"] == "grouped_gemm" and row["kernel"] is not None
 
 
@@ -306,25 +309,36 @@ def _columns(one: Ragged, after: bool) -> dict[str, object]:
         "useful_flops": one.useful,
         "factor": one.factor,
         "split_k": one.split_k,
-        "extra_bytes": one.extra_bytes if after else None,
+        "extra_bytes": _extra(one) if after else None,
         "workspace_bytes": one.workspace,
         "evidence": one.evidence,
         "matmul": one.matmul,
     }
 
 
-def _finding(position: int, number: int, one: Ragged, why: str) -> Finding:
-    instr = written_instruction(one.instr)
-    extra = "" if not one.extra_bytes else f" and {one.extra_bytes:,} extra bytes"
+def _extra(one: Ragged) -> int | None:
+    return one.extra_bytes if one.lowering in ("dense_padded", "ragged-dot") else 0
+
+
+def _finding(position: int, why: str, alike: Sequence[tuple[int, Ragged]]) -> Finding:
+    """What ragged dots that are expanded for one reason cost."""
+    first = alike[0][1]
+    instr = written_instruction(first.instr)
+    extra = sum(one.extra_bytes or 0 for _, one in alike)
+    others = len(alike) - 1
+    what = f"{instr.name} is a ragged dot run as a dense product"
+    if others:
+        more = "another" if others == 1 else f"{others} others"
+        what = f"{instr.name} and {more} are ragged dots run as dense products"
     return Finding(
         PADDED.id,
         PADDED.level,
-        f"{instr.name} is a ragged dot run as a dense product over {one.groups} groups:"
-        f" {one.factor:g} times the useful FLOP{extra}; {why}",
+        f"{what} over {first.groups} groups: {first.factor:g} times the useful FLOP"
+        f"{f' and {extra:,} extra bytes' if extra else ''}; {why}",
         module=position,
         instr=instr.id,
-        evidence=(("ragged_dots", number),),
-        help="see `checks` of the row for what a grouped lowering takes: a dtype, a flag, a chip",
+        evidence=tuple(("ragged_dots", number) for number, _ in alike),
+        help="see `checks` of the rows for what a grouped lowering takes: a dtype, a flag, a chip",
     )
 
 

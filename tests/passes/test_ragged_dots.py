@@ -215,6 +215,20 @@ def test_a_kernel_is_read_by_its_contract(text: str, expected: tuple[object, ...
     assert json.loads(str(evidence))[0].startswith("kernel name ")
 
 
+def test_a_triton_kernel_is_no_mosaic_kernel() -> None:
+    text = kernel("gmm", "[64,16]", "[4,16,8]", "[64,8]").replace(
+        "tpu_custom_call", "__gpu$xla.gpu.triton"
+    )
+    text = (
+        text.replace('"custom_call_config":', "")
+        .replace('{"kernel', '"kernel')
+        .replace('"}}', '"}')
+    )
+    assert ask(text, f"select lowering, class, {SIZES} from ragged_dots") == [
+        ("triton_kernel", "fwd", 4, 64, 8, 16)
+    ]
+
+
 def test_xla_transposes_weights_for_its_kernel() -> None:
     """What is contracted is told by the weights as they come into the program."""
     text = kernel("ragged-dot-none", "[64,16]", "[4,16,16]{1,2,0}", "[64,16]").replace(
