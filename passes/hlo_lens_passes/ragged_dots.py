@@ -85,8 +85,9 @@ TABLE = Table(
             "enum",
             "structural",
             "what it became: still a ragged-dot; a library's grouped gemm; a fusion of cuDNN or"
-            " Triton; a kernel of Mosaic or Triton; a convolution that the TPU compiler runs over each"
-            " group's rows only; or a dense product over all groups (of a ragged batch: of all rows)",
+            " Triton; a kernel of Mosaic or Triton; a convolution that the TPU compiler runs over"
+            " each group's rows only; or a dense product over all groups (of a ragged batch: of all"
+            " rows)",
             values=LOWERINGS,
         ),
         Column("backend", "text", "structural", "library or compiler part that runs it, or NULL"),
