@@ -64,8 +64,7 @@ def _ragged(found: Lowered, rows: Rows) -> str:
     grouped = [one for one in records if one["lowering"] in GROUPED]
     kept = [one for one in records if one["lowering"] == KEPT]
     told = f" ({classes})" if (classes := listed(_classes(records))) else ""
-    ways = listed(str(one["lowering"]) for one in records if one["lowering"] is not None)
-    count = count_text(len(records))
+    count, ways = count_text(len(records)), _ways_of(grouped)
     if len(grouped) == len(records):
         return f"grouped, {'the one' if len(records) == 1 else f'all {count}'}{told}: {ways}"
     if len(kept) == len(records):
@@ -73,7 +72,17 @@ def _ragged(found: Lowered, rows: Rows) -> str:
     dense = [one for one in records if one["lowering"] == PADDED]
     if len(dense) == len(records):
         return f"not grouped: {_padded(dense, told)}"
-    return f"{len(grouped)} of {count} grouped: {ways}; {_padded(dense, '')}"
+    parts = [
+        f"{len(grouped)} of {count} grouped ({_ways_of(grouped)})" if grouped else "not grouped"
+    ]
+    parts += [_padded(dense, "")] if dense else []
+    parts += [f"{count_text(len(kept))} written as ragged-dot, not lowered"] if kept else []
+    return "; ".join(parts)
+
+
+def _ways_of(records: Iterable[Record]) -> str:
+    """How they are lowered."""
+    return listed(str(one["lowering"]) for one in records)
 
 
 def _classes(records: Sequence[Record]) -> Iterator[str]:
@@ -88,8 +97,6 @@ def _classes(records: Sequence[Record]) -> Iterator[str]:
 
 def _padded(dense: Sequence[Record], told: str) -> str:
     """How many are dense, what that costs, and why."""
-    if not dense:
-        return "the rest is written as ragged-dot"
     factors = sorted({one["factor"] for one in dense if isinstance(one["factor"], (int, float))})
     cost = ""
     if factors:
@@ -218,8 +225,9 @@ def _matmuls(found: Lowered, rows: Rows) -> str:
     records = rows.records()
     total = rows.per_step("flops")
     ways = listed(str(one["backend"] or one["form"]) for one in records)
-    count = "1" if len(records) == 1 else count_text(len(records))
-    told = f"{count}, {bounded(total, flops_text)} a step: {ways}"
+    flops = bounded(total, flops_text)
+    cost = "FLOP not known" if flops == UNKNOWN else f"{flops} a step"
+    told = f"{count_text(len(records))}, {cost}: {ways}"
     wide = sum(1 for one in records if one.get("dequantized"))
     return told + (f"; {wide} with fp8 operands made wide in front of it" if wide else "")
 

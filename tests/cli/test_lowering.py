@@ -166,9 +166,13 @@ PADDED: Row = {
         ),
         (
             [NATIVE[0], PADDED, {**PADDED, "factor": 8.0, "why_not_grouped": "unknown"}],
-            "1 of 3 grouped: tpu_native, dense_padded ×2; 2 padded to dense, 4 – 8 times the useful"
-            " FLOP; not enabled: xla_gpu_experimental_use_ragged_dot_grouped_gemm is off"
+            "1 of 3 grouped (tpu_native); 2 padded to dense, 4 – 8 times the useful FLOP; not"
+            " enabled: xla_gpu_experimental_use_ragged_dot_grouped_gemm is off"
             " (and 1 other reason)",
+        ),
+        (
+            [{"lowering": "ragged-dot"}, PADDED | {"why_not_grouped": None}],
+            "not grouped; 1 padded to dense, 4 times the useful FLOP; 1 written as ragged-dot, not",
         ),
         ([{"class": "fwd", "lowering": "ragged-dot"}], "not lowered yet: 1 written as ragged-dot"),
         ([PADDED | {"factor": 1.0}], "not grouped: 1 padded to dense (fwd), at no more than the"),
