@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, cast
 
 from hlo_lens.analysis.conv_dots import Axis as Spatial
@@ -127,9 +128,9 @@ def taken(axes: Iterable[Axis], view: View) -> Axes | None:
     now = leaves(axes)
     total = math.prod(axis.size for axis in now)
     cuts = sorted({1, total, *(s for _, s in view), *(n * s for n, s in view)})
-    if cuts[-1] != total or any(b % a for a, b in zip(cuts, cuts[1:], strict=False)):
+    if cuts[-1] != total or any(b % a for a, b in pairwise(cuts)):
         return None
-    parts = split(now, [b // a for a, b in zip(cuts, cuts[1:], strict=False)][::-1])
+    parts = split(now, [b // a for a, b in pairwise(cuts)][::-1])
     if parts is None:
         return None
     below = dict(zip(cuts[:-1], parts[::-1], strict=True))
@@ -386,7 +387,8 @@ def _spatial(sizes: list[int], window: Window | None, at: int) -> str:
     stride, pad = window.stride[at], window.pad[at][0]
     dilations = window.lhs_dilate[at], window.rhs_dilate[at]
     back = window.rhs_reversal[at]
-    kind = Spatial(*sizes, stride, pad, *dilations, back).kind
+    inputs, size, outputs = sizes
+    kind = Spatial(inputs, size, outputs, stride, pad, *dilations, back).kind
     if kind is None:
         raise ValueError("no dimension of a dot")
     return kind

@@ -4,8 +4,8 @@
 an array with one number a token and expert and nothing else. **fixed_capacity**: what combines sums
 over experts and slots, times an array of tokens, experts and slots; an array of the same origin
 puts the tokens into the slots. **ragged**: the products of ragged_dots. In the first two the choice
-is a router's, or softmax scores, or an argument of the program: with weights in its place this would
-be another layer, such as the projections of attention.
+is a router's, or softmax scores, or an argument of the program: with weights in its place this
+would be another layer, such as the projections of attention.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Block:
     gated: bool | None = None
 
 
-def find_blocks(products: Products, routing: Routing, phases: Mapping[int, str | None]) -> list[Block]:
+def find_blocks(
+    products: Products, routing: Routing, phases: Mapping[int, str | None]
+) -> list[Block]:
     """The blocks of a module. phases: of each row of matmuls, by instruction."""
     found = [*_ragged(products, routing)]
     placed: set[int] = set()
@@ -171,9 +173,7 @@ class _Search:
                         return product
         return None
 
-    def _moves(
-        self, slots: frozenset[Axis], tokens: frozenset[Axis]
-    ) -> Iterator[tuple[int, str]]:
+    def _moves(self, slots: frozenset[Axis], tokens: frozenset[Axis]) -> Iterator[tuple[int, str]]:
         """Products of tokens and slots, gradients too."""
         for product in _unique(self.products):
             cut = self.products.cut(product)
@@ -192,8 +192,10 @@ class _Search:
         if arguments and all(set(one) <= arguments for one in sources):
             return None, "routing is an argument"
         ways = set().union(*(ways for one in sources for ways in one.values()))
-        if len(arrays) == 1 and ways >= _SOFTMAX and any(
-            one in self.products.found for one in sources[0]
+        if (
+            len(arrays) == 1
+            and ways >= _SOFTMAX
+            and any(one in self.products.found for one in sources[0])
         ):
             return None, "softmax scores, no top-k"
         return None
@@ -238,8 +240,10 @@ def _cluster(
     members = _reached(start, links)
     joined = {one for one in members if one not in candidates}
     for product in _unique(products):
-        if product.rows and product.number not in members and _is_joined(
-            products, product, experts, members
+        if (
+            product.rows
+            and product.number not in members
+            and _is_joined(products, product, experts, members)
         ):
             joined.add(product.number)
     return dict.fromkeys([*members, *sorted(joined - members)], "product"), joined
@@ -361,7 +365,7 @@ def _is_array(products: Products, number: int) -> bool:
     """Whether it is more than a list of numbers, such as sizes of groups, which unrelated products
     may share."""
     axes = products.flow.known(number)
-    return not products.flow.is_constant(number) and (axes is None or len(axes) > 1)
+    return not products.flow.is_constant(number) and axes is not None and len(axes) > 1
 
 
 def _combines(products: Products, block: Block) -> Iterator[int]:

@@ -4,18 +4,23 @@ its arrays are found."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.dataflow import MOVES, consumers
-from hlo_lens_passes._moe_axes import dims_of
+from hlo_lens_passes._moe_axes import dimension_numbers, dims_of
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
-    from hlo_lens.hlo import Instruction, Module
+    from hlo_lens.hlo import Computation, Instruction, Module
 
 Row = Mapping[str, object]
 _MOVES: Final = MOVES | {"transpose"}
+# The second array of a tuple is of whole numbers.
+_INTEGERS: Final = re.compile(r"\]\S* [su]\d+\[", re.A)
+# No model has as many; vocabularies do.
+_MOST_EXPERTS: Final = 4096
 _FLOATS: Final = ("f", "bf")
 
 
@@ -31,17 +36,33 @@ def may_hold_experts(analysis: ModuleAnalysis, matmuls: Iterable[Row], ragged: b
 
 
 def _chooses(module: Module) -> bool:
-    for computation in module.computations:
-        opcodes = computation.opcodes
-        if "topk" in opcodes or ("sort" in opcodes and len(module.computations) > 1):
-            return True
-        for index, opcode in enumerate(opcodes):
-            if opcode == "custom-call" and '"TopK"' in computation.tails[index]:
-                return True
-            # A maximum with its place gives two arrays.
-            if opcode == "reduce" and computation.shape_of(index).startswith("("):
-                return True
-    return False
+    """Whether anything takes the largest of each row, and so may choose experts for a token."""
+    return any(_rows_chosen(one, index) for one in module.computations for index in _largest(one))
+
+
+def _largest(computation: Computation) -> Iterator[int]:
+    for index, opcode in enumerate(computation.opcodes):
+        if opcode in ("sort", "topk"):
+            yield index
+        elif opcode == "custom-call":
+            if '"TopK"' in computation.tails[index]:
+                yield index
+        elif opcode == "reduce":
+            # A maximum gives its place, too.
+            shape = computation.shape_of(index)
+            if shape.startswith("(") and _INTEGERS.search(shape):
+                yield index
+
+
+def _rows_chosen(computation: Computation, index: int) -> bool:
+    """Whether it chooses in rows, of not too many: a list has no row for each token, and where the
+    next token is chosen there are more."""
+    given = computation.operand_indices(index)[:1]
+    sizes = dims_of(computation.shape_of(given[0])) if given else None
+    if sizes is None or len(sizes) < 2:
+        return False
+    found = dimension_numbers(computation, index) or [len(sizes) - 1]
+    return found[0] < len(sizes) and 1 < sizes[found[0]] <= _MOST_EXPERTS
 
 
 def _routed_by_argument(analysis: ModuleAnalysis, rows: Mapping[object, Row]) -> bool:

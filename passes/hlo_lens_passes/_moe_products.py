@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._moe_axes import (
@@ -179,7 +179,7 @@ class Products:
         sides = [array(self.flow, context, one) for one in operands]
         result = _result(self.flow, context, index)
         told = row["dims"]
-        dims = json.loads(told) if isinstance(told, str) else told
+        dims: dict[str, Any] = json.loads(told) if isinstance(told, str) else {}
         if len(sides) < 2 or sides[0] is None or sides[1] is None or result is None or not dims:
             return None
         if "dim_labels" in dims:

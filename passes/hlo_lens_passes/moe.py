@@ -70,7 +70,9 @@ TABLE = Table(
             "slots of an expert (C), for each batch where tokens are dispatched batch by batch;"
             " NULL for the other paths",
         ),
-        Column("tokens", "int", "measure", "tokens that are routed, on one device; NULL: not known"),
+        Column(
+            "tokens", "int", "measure", "tokens that are routed, on one device; NULL: not known"
+        ),
         Column(
             "top_k", "int", "measure", "experts chosen for each token; NULL where no top-k is seen"
         ),
@@ -106,8 +108,8 @@ TABLE = Table(
             "all_to_all_bytes",
             "bytes",
             "measure",
-            "wire_bytes_max of its all-to-alls in one execution (see collectives); of a ragged one an"
-            " upper bound; 0: it has none",
+            "wire_bytes_max of its all-to-alls in one execution (see collectives), of ragged ones an"
+            " upper bound; 0: none",
         ),
         Column(
             "gemm_flops",
