@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import Finding, Member, Rule
@@ -108,7 +109,9 @@ def _numbers(analysis: ModuleAnalysis, runs: Sequence[Run]) -> dict[Instruction,
         wanted.setdefault(run.call.computation, []).append(run)
     met: dict[Instruction, set[int]] = {}
     congruence = analysis.congruence
-    for context in congruence.contexts():
+    # The entry comes first, and only once: an unrolled program has all its kernels there.
+    few = 1 if set(wanted) == {analysis.module.entry} else None
+    for context in islice(congruence.contexts(), few):
         for run in wanted.get(context.evaluation.computation, ()):
             value = congruence.numbers.unviewed(context.evaluation.values[run.call.index])
             met.setdefault(run.call, set()).add(value)

@@ -251,6 +251,11 @@ def test_the_operations_of_a_body() -> None:
     assert told(call("tpu_custom_call"), "body_ops", "body_hash", "body_from") == (None,) * 3
 
 
+def test_rewrites_that_do_not_matter_do_not_matter() -> None:
+    for text in (mosaic(MLIR), mosaic(WINDOWED), call("triton_kernel_call_ffi", opaque()), LOOPS):
+        check_table(text, "custom_calls")
+
+
 def test_a_diff_shows_the_operations_that_differ_and_no_locations(
     cli: Callable[..., Any], tmp_path: Path
 ) -> None:
