@@ -12,8 +12,8 @@ from hlo_lens.hlo.config import BackendConfig
 
 _LONGEST_TEXT: Final = 256
 _LONGEST_CONFIG: Final = 1 << 16
-# What holds nothing but where the kernel's operations were written.
-_LOCATIONS: Final = frozenset(("debug_locations",))
+# What holds nothing but where the kernel's operations were written, or a hash of these and them.
+_OF_LOCATIONS: Final = frozenset(("debug_locations", "kernel_hash"))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -31,7 +31,7 @@ def config_text(config: BackendConfig) -> str:
 def _short(value: object, body: tuple[str, ...] | None = None) -> object:
     """The value with long texts cut; `body`: the keys to a text that is left out."""
     if isinstance(value, dict):
-        kept = {key: item for key, item in value.items() if key not in _LOCATIONS}
+        kept = {key: item for key, item in value.items() if key not in _OF_LOCATIONS}
         if body is not None and len(body) == 1:
             kept.pop(body[0], None)
         below = {body[0]: body[1:]} if body is not None and len(body) > 1 else {}

@@ -266,6 +266,9 @@ def test_a_kernels_body_and_its_locations_are_not_in_the_config() -> None:
     told = '{"body":"TUzvUgAA","debug_locations":"TUzvUgBB","collective_id":1}'
     found = config(f', backend_config={{"custom_call_config":{told}}}')
     assert found == {"custom_call_config": {"collective_id": 1}}
+    # Mosaic GPU hashes its module, locations included (jax/experimental/mosaic/gpu/core.py).
+    hashed = ', backend_config={kernel_hash = "ab", module = "module {}", use_custom_barrier = false}'
+    assert config(hashed) == {"use_custom_barrier": False}
     # What is only called so is no kernel.
     assert config(', backend_config={"module":"a name"}') == {"module": "a name"}
 
