@@ -267,8 +267,8 @@ def test_a_kernels_body_and_its_locations_are_not_in_the_config() -> None:
     found = config(f', backend_config={{"custom_call_config":{told}}}')
     assert found == {"custom_call_config": {"collective_id": 1}}
     # Mosaic GPU hashes its module, locations included (jax/experimental/mosaic/gpu/core.py).
-    hashed = ', backend_config={kernel_hash = "ab", module = "module {}", use_custom_barrier = false}'
-    assert config(hashed) == {"use_custom_barrier": False}
+    hashed = '{kernel_hash = "ab", module = "module {}", debug = false}'
+    assert config(f", backend_config={hashed}") == {"debug": False}
     # What is only called so is no kernel.
     assert config(', backend_config={"module":"a name"}') == {"module": "a name"}
 
