@@ -6,12 +6,13 @@ constants added to them. Positions and segments that come as data are not.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hlo_lens.analysis.dataflow import attribute_text
 from hlo_lens.hlo import Instruction
+from hlo_lens.hlo.attributes import strip_comments
 from hlo_lens_passes._attention_axes import Axes, Axis, length, merged, moved
 from hlo_lens_passes._attention_values import Spot, Values, sizes_in
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from hlo_lens.analysis.dataflow import Value
     from hlo_lens_passes._attention_values import Tree
 
-_DIRECTION: Final = re.compile(r"direction=(\w\w)")
-_IOTA: Final = re.compile(r"iota_dimension=(\d{1,6})", re.A)
 _NEGATED: Final = {"GE": "LT", "GT": "LE", "LE": "GT", "LT": "GE", "EQ": "NE", "NE": "EQ"}
 _COMPARED: Final[dict[str, Callable[[float, float], bool]]] = {
     "EQ": lambda a, b: a == b,
@@ -125,7 +124,8 @@ def mask_of(values: Values, tree: Tree, scores: Sequence[Spot]) -> Mask:
     selects: list[Instruction] = []
     for choice in tree.choices:
         if choice.fill is None:
-            reading.data = True
+            selects.append(choice.select.instr)
+            reading.data = not _added(values, choice.select, reading) or reading.data
             continue
         predicate = choice.select.operand(0)
         if predicate is not None:
@@ -213,8 +213,7 @@ def _read_select(values: Values, spot: Spot, keeps: bool, reading: _Reading, dep
 
 
 def _read_compare(values: Values, spot: Spot, keeps: bool, reading: _Reading, depth: int) -> None:
-    found = _DIRECTION.search(spot.instr.tail)
-    direction = found[1] if found else ""
+    direction = strip_comments(attribute_text(spot.instr, "direction") or "").strip()
     reading.masked = True
     left, right = spot.operand(0), spot.operand(1)
     if left is None or right is None or direction not in _NEGATED:
@@ -344,11 +343,14 @@ def _listed(spot: Spot) -> _Linear | None:
 
 
 def _iota(spot: Spot) -> _Linear | None:
-    found = _IOTA.search(spot.instr.tail)
     sizes = sizes_in(spot.instr)
-    if found is None or int(found[1]) >= len(sizes):
+    try:
+        along = spot.instr.int_attribute("iota_dimension")
+    except ValueError:
+        along = None
+    if along is None or along >= len(sizes):
         return None
-    counted = [(size, int(number == int(found[1]))) for number, size in enumerate(sizes)]
+    counted = [(size, int(number == along)) for number, size in enumerate(sizes)]
     return _counted_along(spot, counted)
 
 

@@ -111,7 +111,7 @@ TABLE: Final = Table(
             "structural",
             "whether it is exposed while another site of the module is a kernel",
         ),
-        Column("evidence", "json", "structural", "what the row is known by, a list of texts"),
+        Column("evidence", "json", "volatile", "what the row is known by, a list of texts"),
     ),
     summary=Summary(
         "attention",

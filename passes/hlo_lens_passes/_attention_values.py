@@ -10,7 +10,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hlo_lens.analysis.contractions import Contraction, contraction
-from hlo_lens.analysis.dataflow import Value, called, number_of, steps, through
+from hlo_lens.analysis.dataflow import (
+    Value,
+    attribute_text,
+    called,
+    number_of,
+    steps,
+    through,
+)
 from hlo_lens.analysis.degenerate import sizes_of
 from hlo_lens.analysis.views import bitcast, transposed
 from hlo_lens.hlo import Instruction
@@ -41,7 +48,6 @@ _FREE: Final = frozenset(
     )
 )  # fmt: skip
 _REDUCES: Final = frozenset(("reduce", "reduce-window"))
-_WINDOW: Final = re.compile(r", window=(\{[^{}]*\})")
 _DIMENSIONS: Final = re.compile(r", dimensions=\{([0-9,\s]*)\}", re.A)
 _NOT_COMPUTED: Final = COMMENTARY | IDENTITY | PLACEMENT
 # More moves in a row, and larger trees of operations on scores, do not occur.
@@ -423,9 +429,11 @@ def _given(instr: Instruction) -> str:
 
 
 def _listed(instr: Instruction) -> list[int]:
+    """The dimensions that an instruction names. Raises ValueError where they cannot be read."""
     found = _DIMENSIONS.search(instr.tail)
-    text = found[1] if found else ""
-    return [int(one) for one in text.split(",")] if text.strip() else []
+    if found is None or '"' in instr.tail[: found.start()]:
+        return [*(instr.ints_attribute("dimensions") or ())]
+    return [int(one) for one in found[1].split(",")] if found[1].strip() else []
 
 
 def _numbers(text: str) -> list[int]:
@@ -443,12 +451,11 @@ def _broadcast(instr: Instruction) -> list[tuple[int, int]]:
 
 
 @lru_cache(maxsize=1 << 10)
-def _windows(tail: str, dimensions: tuple[int, ...]) -> frozenset[int] | None:
+def _windows(text: str, dimensions: tuple[int, ...]) -> frozenset[int] | None:
     """The dimensions that a window of 2n - 1 over n elements, n - 1 of them padding to each side,
     covers from every place; None where a window is another and not of size 1."""
-    found = _WINDOW.search(tail)
     try:
-        window = parse_window(found[1] if found else "")
+        window = parse_window(text)
     except ValueError:
         return None
     if len(window.size) != len(dimensions) or {*window.stride, *window.rhs_dilate} != {1}:
@@ -468,7 +475,8 @@ def spread_over(instr: Instruction) -> frozenset[int] | None:
     if instr.opcode != "reduce-window":
         return None
     with suppress(ValueError):
-        return _windows(instr.tail, tuple(_numbers(instr.shape_text)))
+        text = attribute_text(instr, "window")
+        return None if text is None else _windows(text, tuple(_numbers(instr.shape_text)))
     return None
 
 
@@ -497,8 +505,7 @@ def _in_windows(reduce: Instruction, axes: Axes, places: Sequence[tuple[int, int
 
     Raises ValueError for windows that overlap or are padded.
     """
-    found = _WINDOW.search(reduce.tail)
-    window = parse_window(found[1] if found else "")
+    window = parse_window(attribute_text(reduce, "window") or "")
     results = _numbers(reduce.shape_text)
     if len(results) != len(places) or tuple(window.stride) != tuple(window.size):
         raise ValueError("a window that slides")

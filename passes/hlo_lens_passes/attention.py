@@ -156,7 +156,7 @@ class _Module:
         elif again:
             evidence.append("computes what an earlier site did")
         if neighbour is not None:
-            evidence.append(f"{neighbour['name']} is a {neighbour['route']} kernel")
+            evidence.append(f"another site is a {neighbour['route']} kernel")
         exponential = shape_of(site.softmax.exponential.instr)
         return row | {
             "route": "exposed",
