@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.collectives import shape_of
@@ -14,7 +13,7 @@ from hlo_lens_passes._matmul_convs import ragged_config
 from hlo_lens_passes._matmul_dims import Dims, config_dims, dot_dims, result_path
 from hlo_lens_passes._matmul_fusions import fusions_around
 from hlo_lens_passes._matmul_grouped import read_kernel
-from hlo_lens_passes._ragged_found import FIRST, LAST, Ragged, class_of, sides_of
+from hlo_lens_passes._ragged_found import FIRST, LAST, Ragged, Side, class_of, sides_of
 from hlo_lens_passes._ragged_origins import Factor, Origin, names_of, origin_of, shape_at
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ def grouped_call(graph: CallGraph, call: Instruction, row: Row) -> Ragged:
     found.evidence.append(f"custom call {row['target']}")
     if dims is not None:
         found.evidence.append("ragged dimension numbers")
-    found.workspace = _workspace(result_of(call))
     _by_dims(found, dims, row)
     return found
 
@@ -104,14 +102,6 @@ def _groups(instr: Instruction, dims: Dims) -> int | None:
         return shape.dimensions[dims.rhs_group[0]]
     sizes = shape_of(operands[2]) if len(operands) > 2 else None
     return sizes.dimensions[-1] if sizes is not None and sizes.dimensions else None
-
-
-def _workspace(result: Shape | None) -> int | None:
-    """What the call takes to work in: bytes that stand last in its result."""
-    if result is None or not result.is_tuple or len(result.elements) < 2:
-        return None
-    last = result.elements[-1]
-    return last.bytes if last.dtype in ("s8", "u8") and last.rank == 1 else None
 
 
 # ---------------------------------------------------------------------------------- kernels
@@ -197,8 +187,8 @@ def is_native(graph: CallGraph, conv: Instruction) -> bool:
     return ragged_config(graph, conv) is not None
 
 
-def native(graph: CallGraph, conv: Instruction, masks: Masks) -> Ragged:
-    """A convolution of a TPU that runs over the rows of each group only.
+def native(graph: CallGraph, conv: Instruction, masks: Masks, row: Row) -> Ragged:
+    """A convolution of a TPU that runs over the rows of each group only; `row` is that of matmuls.
 
     As text it is a batched dot [G,M,K] × [G,K,N] of rows laid out for every group, with what
     belongs to another group masked: in the result, or of a weight gradient in both operands.
@@ -210,62 +200,52 @@ def native(graph: CallGraph, conv: Instruction, masks: Masks) -> Ragged:
     config = ragged_config(graph, conv)
     flag = config is not None and config.get("convolution_algorithm_config", "is_ragged_dot")
     found.evidence.append("is_ragged_dot" if flag else "iteration_skipper_mode")
-    outer = fusions[-1] if fusions else conv
-    found.results = (Value(outer),)
+    found.results = (Value(fusions[-1] if fusions else conv),)
+    found.groups, found.m, found.n, found.k, found.flops = (
+        _whole(row[name]) for name in ("groups", "m", "n", "k", "flops")
+    )
+    found.useful = found.flops
+    found.dtypes = tuple(_text(row[f"{of}_dtype"]) for of in ("lhs", "rhs", "out"))
     sides = sides_of(conv)
-    operands = conv.operands
-    if sides is None or len(operands) < 2:
-        return found
     inside = {conv.computation, *(one.computation for one in fusions[:-1])} if fusions else set()
 
     def ends(value: Value) -> bool:
         return bool(inside) and value.instr.computation not in inside and not value.via
 
-    origins = [origin_of(graph, Value(one), ends) for one in operands[:2]]
-    shapes = [shape_of(one) for one in operands[:2]]
-    out = result_of(conv)
-    found.dtypes = (*(None if s is None else s.dtype for s in shapes), out and out.dtype)
-    if None in origins or None in shapes:
+    origins = [origin_of(graph, Value(one), ends) for one in conv.operands[:2]]
+    if sides is None or len(origins) < 2 or origins[0] is None or origins[1] is None:
         return found
-    left, right = (one for one in origins if one is not None)
-    kept = [masks.masked(one.sources[0]) for one in (left, right)]
-    first, second = sides
-    size = [shape.dimensions for shape in shapes if shape is not None]
-    found.groups = _product(size[0], first.batch)
-    found.m, found.n = _product(size[0], first.free), _product(size[1], second.free)
-    found.k = _product(size[0], first.summed)
-    sizes = found.m, found.n, found.k
-    if None not in sizes:
-        found.flops = found.useful = 2 * prod(one for one in sizes if one is not None)
+    kept = [None if one is None else masks.masked(one.sources[0]) for one in origins]
     if kept[0] is not None and kept[1] is not None:
         found.variant, found.kind = "contracting", "wgrad"
         found.lhs, found.rhs = (kept[0].rows,), (kept[1].rows,)
         found.members += [("mask", one.select.instr) for one in kept if one is not None]
         found.evidence.append("both operands masked by group")
-        return found
+    else:
+        _native_rows(found, masks, (origins[0], sides[0]), (origins[1], sides[1]))
+    return found
+
+
+_Side = tuple[Origin, Side]
+
+
+def _native_rows(found: Ragged, masks: Masks, left: _Side, right: _Side) -> None:
+    """Rows and weights: the rows are what is laid out for every group."""
     found.variant = "non_contracting"
-    swapped = masks.laid_out(right.sources[0], _at(right, second.batch)) is not None
-    weights, side = (left, first) if swapped else (right, second)
-    given = (right, second) if swapped else (left, first)
-    rows = masks.laid_out(given[0].sources[0], _at(given[0], given[1].batch))
-    found.lhs = () if rows is None else (rows,)
+    laid_out = [masks.laid_out(one.sources[0], _at(one, side.batch)) for one, side in (left, right)]
+    weights, side = left if laid_out[1] is not None else right
+    found.lhs = tuple(rows for rows in laid_out if rows is not None)[:1]
     found.rhs = weights.sources
     place = place_in_weights(weights.of(side.summed), weights.of(side.free))
     found.kind = class_of(place)
     if place is not None:
         found.evidence.append(f"dimension {place} of the weights is contracted")
-    return found
 
 
 def _at(origin: Origin, dimensions: tuple[int, ...]) -> int:
     """The dimension of the origin that these are; -1 where it is not one."""
     names = origin.names(dimensions)
     return names.pop() if len(names) == 1 else -1
-
-
-def _product(sizes: tuple[int | None, ...], dimensions: tuple[int, ...]) -> int | None:
-    found = [sizes[d] for d in dimensions]
-    return None if None in found else prod(one for one in found if one is not None)
 
 
 def _whole(value: object) -> int | None:

@@ -266,7 +266,7 @@ def _found(
         elif row["form"] == "custom_call" and row["ragged"]:
             one = grouped_call(analysis.graph, instr, row)
         elif row["form"] == "convolution" and is_native(analysis.graph, instr):
-            one = native(analysis.graph, instr, masks)
+            one = native(analysis.graph, instr, masks, row)
         else:
             if expanded:
                 one = padded(analysis, instr, masks)
@@ -275,9 +275,13 @@ def _found(
         if one is not None:
             if one.kind is None and one.variant == "non_contracting":
                 _by_phase(one, analysis)
-            matmul = None if row is None else row["id"]
-            one.matmul = matmul if isinstance(matmul, int) else None
+            if row is not None:
+                one.matmul, one.workspace = _whole(row["id"]), _whole(row["workspace_bytes"])
             yield one
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _by_phase(one: Ragged, analysis: ModuleAnalysis) -> None:
