@@ -69,7 +69,8 @@ class Softmax:
 @dataclass(slots=True, eq=False)
 class Exposed:
     """One site. roles: its instructions by what they are; product: the matmul that stands for it;
-    saved: whether the backward takes probabilities that a loop of the forward has stacked."""
+    saved: whether the backward takes probabilities that a forward made, by the numbers of values:
+    through what its loop has stacked, or a copy in pieces."""
 
     direction: str
     product: Instruction

@@ -25,6 +25,7 @@ from hlo_lens.hlo.attributes import parse_window
 from hlo_lens.hlo.structural import COMMENTARY, IDENTITY, PLACEMENT, structural_attributes
 from hlo_lens_passes._attention_axes import Axes, merged, row_major
 from hlo_lens_passes._attention_saved import Saved
+from hlo_lens_passes._calls import target_of
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
@@ -229,6 +230,8 @@ class Values:
             return False
         if instr.shape_text.startswith("pred"):
             return False
+        if opcode == "custom-call" and target_of(instr) == "ConcatBitcast":
+            return False  # TPU: slices that were fetched, seen as one
         return not self.is_fused(instr.computation)
 
     def is_fused(self, computation: Computation) -> bool:

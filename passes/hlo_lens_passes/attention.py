@@ -200,7 +200,7 @@ class _Module:
 def _evidence(site: Exposed) -> Iterator[str]:
     softmax = site.softmax
     if site.saved:
-        yield "probabilities that a forward loop has stacked, by the flow of the values"
+        yield "takes the probabilities that a forward made, by the flow of the values"
     elif softmax.maxima:
         yield "softmax over the keys: their maximum is subtracted"
     elif softmax.rows:

@@ -106,8 +106,8 @@ ROLES = """
 COUNT = "select route, direction, count(*) from attention group by 1, 2 order by 1, 2"
 
 
-def roles(text: str, row: int = 0) -> dict[object, object]:
-    return dict(ask(text, ROLES.format(row=row)))
+def roles(text: str, row: int = 0) -> dict[str, object]:
+    return {str(role): names for role, names in ask(text, ROLES.format(row=row))}
 
 
 # ---------------------------------------------------------------------------------- exposed
