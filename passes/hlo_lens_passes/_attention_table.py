@@ -124,7 +124,7 @@ TABLE: Final = Table(
             Cell("loop"),
             Cell("kernel"),
             Cell("causal", words=("causal", "")),
-            Cell("{q_length}×{kv_length}", "queries × keys", merged=True),
+            Cell("{q_length}×{kv_length}", "queries × keys"),
             Cell("score_shape", "scores"),
         ),
         measures=(
