@@ -200,7 +200,9 @@ def native(graph: CallGraph, conv: Instruction, masks: Masks, row: Row) -> Ragge
     config = ragged_config(graph, conv)
     flag = config is not None and config.get("convolution_algorithm_config", "is_ragged_dot")
     found.evidence.append("is_ragged_dot" if flag else "iteration_skipper_mode")
-    found.results = (Value(fusions[-1] if fusions else conv),)
+    outer = fusions[-1] if fusions else conv
+    # Of a fusion with several results it is not looked for which one this is.
+    found.results = () if outer.shape_text.startswith("(") else (Value(outer),)
     found.groups, found.m, found.n, found.k, found.flops = (
         _whole(row[name]) for name in ("groups", "m", "n", "k", "flops")
     )

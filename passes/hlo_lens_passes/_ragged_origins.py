@@ -95,7 +95,8 @@ def origin_of(
     `ends` tells of a value whether to stop there. None where a size is not known.
     """
     try:
-        return _origin(graph, value, ends, 0)
+        found = _origin(graph, value, ends, 0)
+        return found if len(found.factors) == len(_sizes(value)) else None
     except ValueError:
         return None
 
@@ -112,6 +113,8 @@ def _origin(graph: CallGraph, value: Value, ends: Callable[[Value], bool], depth
         return _itself(at)
     try:
         inner = _origin(graph, given, ends, depth + 1)
+        if len(inner.factors) != len(_sizes(given)):
+            raise ValueError("an operand of another rank than what it is given")
         if opcode == "concatenate":
             inner = _together(graph, at, inner, ends, depth)
         return Origin(inner.sources, _moved(at, given, inner.factors))
