@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from hlo_lens.analysis.contractions import Contraction
+from hlo_lens.analysis.degenerate import sizes_of
 from hlo_lens.analysis.views import View, composed
+from hlo_lens.hlo import Instruction
 
 Axis = tuple[tuple[int, int], ...]
 
@@ -149,3 +152,31 @@ def sides(product: Contraction, axes: Axes) -> tuple[int, int] | None:
     if found == [want[0], want[2], want[1]]:
         return 1, 0
     return None
+
+
+def array_text(instr: Instruction) -> str:
+    """The shape of what an instruction computes: of a call with a workspace, without that."""
+    text = instr.shape_text
+    if not text.startswith("("):
+        return text
+    with suppress(ValueError):
+        elements = instr.shape.elements
+        if elements:
+            return str(elements[0])
+    return text
+
+
+def elements_of(text: str) -> int | None:
+    """How many elements an array of this shape has; None where that is not known."""
+    count = 1
+    for size in sizes_of(text):
+        if not size.isdecimal() or len(size) > 18:
+            return None
+        count *= int(size)
+    return None if text.startswith("(") else count
+
+
+def sizes_in(instr: Instruction) -> list[int]:
+    """The dimensions of what an instruction computes; none where one is not known."""
+    sizes = sizes_of(array_text(instr))
+    return [int(size) for size in sizes] if all(size.isdecimal() for size in sizes) else []

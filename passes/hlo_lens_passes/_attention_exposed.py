@@ -9,61 +9,22 @@ queries. P may be what a forward loop has stacked.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from hlo_lens.analysis.dataflow import Value, consumers, trace, value_source
+from hlo_lens.analysis.dataflow import Value, trace, value_source
 from hlo_lens.hlo import Instruction
-from hlo_lens_passes._attention_axes import (
-    Axes,
-    Axis,
-    as_set,
-    length,
-    merged,
-    operand_axes,
-    sides,
-    split,
-)
-from hlo_lens_passes._attention_masks import Mask, mask_of, positions
-from hlo_lens_passes._attention_values import Row, Spot, Tree, Values, array_text, elements_of
-from hlo_lens_passes._matmul_dims import Dims
-from hlo_lens_passes._matmul_split import split_k
+from hlo_lens_passes._attention_axes import Axes, array_text, elements_of, length
+from hlo_lens_passes._attention_products import Products
+from hlo_lens_passes._attention_softmax import MOVES, Softmax, Softmaxes
+from hlo_lens_passes._attention_values import Row, Spot, Tree, Values, Written
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
-    from hlo_lens.analysis.calls import CallGraph
-    from hlo_lens.analysis.contractions import Contraction
 
 # What may stand between the softmax and the product with V: dropout and division.
 _OF_P: Final = frozenset(("divide", "multiply", "select"))
-_MOVES: Final = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
-
-Written = set[tuple[Instruction, tuple[int, ...]]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Softmax:
-    """exp(scores), shown to be a softmax over the keys.
-
-    scores: the products, or what was saved of them; maxima, sums: the reduces; rows: what is
-    subtracted from the scores where no maximum was found.
-    """
-
-    exponential: Spot
-    tree: Tree
-    scores: tuple[Spot, ...]
-    maxima: tuple[Instruction, ...]
-    sums: tuple[Instruction, ...]
-    rows: tuple[Instruction, ...]
-    mask: Mask
-    positions: int | None
-    found_in: Written
-
-    @property
-    def products(self) -> tuple[Instruction, ...]:
-        return tuple(spot.instr for spot in self.scores)
 
 
 @dataclass(slots=True, eq=False)
@@ -116,20 +77,9 @@ class Finder:
     def __init__(self, analysis: ModuleAnalysis, matmuls: Sequence[Mapping[str, object]]) -> None:
         self.analysis = analysis
         self.graph = analysis.graph
-        module = analysis.module
-        ids = [row["instr"] for row in matmuls if not row["ragged"]]
-        dims = [_dims(row) for row in matmuls if not row["ragged"]]
-        products = {one: d for one, d in zip(ids, dims, strict=True) if isinstance(one, int)}
-        self.values = Values(analysis, products)
-        self.products = [module.instruction(one) for one in products]
-        cut = [row for row in matmuls if isinstance(row.get("split_k"), int)]
-        self._slices = {
-            number: count
-            for row in cut
-            if isinstance(number := row["instr"], int)
-            and (count := _slices(self.graph, module.instruction(number), row)) is not None
-        }
-        self._softmaxes: dict[tuple[Instruction, Axes], Softmax | None] = {}
+        self.products = Products(analysis, matmuls)
+        self.values = Values(analysis, self.products)
+        self.softmaxes = Softmaxes(self.values)
         self.saved = self.values.saved
 
     def sites(self) -> list[Exposed]:
@@ -146,9 +96,8 @@ class Finder:
                 uses.append(use)
             elif one.tree.leaves and not one.tree.exponentials:
                 open_.append(one)
-        known = [softmax for softmax in self._softmaxes.values() if softmax is not None]
-        if known and open_ and self.analysis.loops:
-            self._note(uses, known)
+        if open_ and self.softmaxes.known:
+            self._note(uses)
             uses += [use for one in open_ if (use := self._saved_use(one)) is not None]
         forward = self._forward(uses)
         return [*forward, *self._backward(uses, forward)]
@@ -177,13 +126,10 @@ class Finder:
         operands = of.operand_indices(exponential.index)
         if not operands:
             return False
-        before = trace(self.graph, Value(Instruction(of, operands[0])), moves=_MOVES).instr
+        before = trace(self.graph, Value(Instruction(of, operands[0])), moves=MOVES).instr
         if before.opcode != "negate":
             return True
-        return any(user.opcode == "reduce" for user in self._users(exponential))
-
-    def _users(self, instr: Instruction) -> tuple[Instruction, ...]:
-        return consumers(self.graph, instr, moves=_MOVES)
+        return any(user.opcode == "reduce" for user in self.softmaxes.users(exponential))
 
     def _taken(self, counts: set[int]) -> Iterator[_Taken]:
         for product in self.products:
@@ -194,10 +140,7 @@ class Finder:
             for side, operand in enumerate(operands):
                 if elements_of(of.shape_of(operand)) not in counts:
                     continue
-                as_matrices = self.values.product(product)
-                if as_matrices is None:
-                    break
-                axes = _axes(as_matrices, side, self._slices.get(product.id, 1))
+                axes = self.products.axes(product, side)
                 if axes is None:
                     continue
                 tree = self.values.tree(Value(Instruction(of, operand)), axes)
@@ -211,7 +154,7 @@ class Finder:
             found = [
                 softmax
                 for spot in taken.tree.exponentials
-                if (softmax := self._softmax(_turned(spot, by_key))) is not None
+                if (softmax := self.softmaxes.of(_turned(spot, by_key))) is not None
             ]
             if found:
                 return self._sorted(taken, tuple(found), by_key, saved=False)
@@ -225,7 +168,7 @@ class Finder:
             spot
             for spot in taken.tree.products
             if spot.instr not in own
-            and self._sides(_turned(spot, by_key)) is not None
+            and self.softmaxes.sides(_turned(spot, by_key)) is not None
             and not self._is_score(spot, softmaxes)
         )
         if not grads and not taken.tree.opcodes <= _OF_P:
@@ -248,7 +191,7 @@ class Finder:
             return False
         other = self._source(taken.product, 1 - taken.side)
         for spot in softmax.scores:
-            where = self._sides(Spot(spot.value, spot.axes))
+            where = self.softmaxes.sides(Spot(spot.value, spot.axes))
             if where is not None and self._source(spot.instr, where[1]) == other:
                 return True
         return False
@@ -256,90 +199,13 @@ class Finder:
     def _source(self, product: Instruction, side: int) -> object:
         of = product.computation
         operand = Instruction(of, of.operand_indices(product.index)[side])
-        return value_source(self.graph, operand, moves=_MOVES)
-
-    def _sides(self, spot: Spot) -> tuple[int, int] | None:
-        product = self.values.product(spot.instr)
-        return None if product is None else sides(product, spot.axes)
-
-    # -- the softmax ------------------------------------------------------------------------------
-
-    def _softmax(self, spot: Spot) -> Softmax | None:
-        key = (spot.instr, spot.axes)
-        if key not in self._softmaxes:
-            self._softmaxes[key] = None
-            self._softmaxes[key] = self._read_softmax(spot)
-        return self._softmaxes[key]
-
-    def _read_softmax(self, spot: Spot) -> Softmax | None:
-        operand = spot.operand(0)
-        if operand is None or length(spot.axes.key) < 2:
-            return None
-        tree = self.values.tree(operand, spot.axes)
-        scores = tuple(one for one in tree.products if self._sides(one) is not None)
-        if not scores:
-            scores = tuple(one for one in tree.leaves if self.saved.is_score(one))
-        if not scores:
-            return None
-        written = set(tree.written)
-        maxima = tuple(self._maxima(tree, written))
-        rows = tuple(
-            row.spot.instr
-            for row in tree.rows
-            if row.taker.opcode == "subtract" and row.position == 1 and row.spot.axes.of_rows
-        )
-        sums = tuple(self._sums(spot))
-        if not maxima and not rows and not sums:
-            return None
-        return Softmax(
-            spot,
-            tree,
-            scores,
-            maxima,
-            sums,
-            rows if not maxima else (),
-            mask_of(self.values, tree, scores),
-            positions(self.values, tree),
-            written,
-        )
-
-    def _maxima(self, tree: Tree, written: Written) -> Iterator[Instruction]:
-        """The reduces of the scores over the keys by their maximum."""
-        for row in tree.rows:
-            if not row.spot.axes.of_rows or row.taker.opcode not in ("add", "subtract"):
-                continue
-            for reduce, value, axes in self.values.reduces(row.spot, "maximum"):
-                if not axes.whole:
-                    continue
-                before = self.values.tree(value, axes)
-                if any(self._sides(one) is not None for one in before.products) or any(
-                    self.saved.is_score(one) for one in before.leaves
-                ):
-                    written |= before.written
-                    yield reduce.instr
-
-    def _sums(self, spot: Spot) -> Iterator[Instruction]:
-        """The sums of an exponential over the keys, and over nothing else."""
-        for user in self._users(spot.instr):
-            if user.opcode != "reduce":
-                continue
-            if self.sums_over_keys(Spot(Value(user), spot.axes), spot):
-                yield user
-
-    def sums_over_keys(self, reduce: Spot, exponential: Spot) -> bool:
-        """Whether a reduce adds up an exponential over exactly its keys."""
-        over = self.values.reduced_over(reduce.instr, "add")
-        if over is None:
-            return False
-        before = self.values.at(*over)
-        if before is None or before.instr != exponential.instr:
-            return False
-        return as_set(before.axes.key) == as_set(exponential.axes.key)
+        return value_source(self.graph, operand, moves=MOVES)
 
     # -- saved by the forward ---------------------------------------------------------------------
 
-    def _note(self, uses: Sequence[_Use], known: Sequence[Softmax]) -> None:
-        for softmax in known:
+    def _note(self, uses: Sequence[_Use]) -> None:
+        """Take down the scores and the probabilities of the sites that are known."""
+        for softmax in self.softmaxes.known:
             for one in softmax.scores:
                 self.saved.note(one, softmax, is_score=True)
             for one in softmax.tree.nodes:
@@ -460,7 +326,7 @@ class Finder:
                 site.add("div", row.taker)
                 site.add("sum", reduce)
                 # A fusion of its own may make the scores again for the sum.
-                again = self._softmax(exponential)
+                again = self.softmaxes.of(exponential)
                 if again is not None and again not in use.softmaxes:
                     self._add_parts(site, again)
         return found
@@ -475,68 +341,20 @@ class Finder:
     def _late_divisions(self, use: _Use) -> Iterator[tuple[Instruction, tuple[Instruction, ...]]]:
         """Where what the product with V gives is divided by the sum."""
         sums = use.softmaxes[0].sums
-        for user in self._users(use.taken.product):
+        for user in self.softmaxes.users(use.taken.product):
             if user.opcode not in ("divide", "multiply"):
                 continue
             for operand in user.operands:
-                before = trace(self.graph, Value(operand), moves=_MOVES | {"broadcast"}).instr
+                before = trace(self.graph, Value(operand), moves=MOVES | {"broadcast"}).instr
                 behind = [before]
                 if before.opcode == "divide":
                     behind += [
-                        trace(self.graph, Value(one), moves=_MOVES | {"broadcast"}).instr
+                        trace(self.graph, Value(one), moves=MOVES | {"broadcast"}).instr
                         for one in before.operands
                     ]
                 found = tuple(one for one in behind if one in sums)
                 if found:
                     yield user, found
-
-
-def _numbers(row: Mapping[str, object]) -> Mapping[str, object]:
-    """The dimension numbers of a matmul, by their names; none where they are not known."""
-    dims = row["dims"]
-    found = json.loads(dims) if isinstance(dims, str) else dims
-    return found if isinstance(found, Mapping) else {}
-
-
-def _dims(row: Mapping[str, object]) -> str | None:
-    """The dimension numbers of a gemm call as those of a dot; None for what has its own."""
-    if row["form"] != "custom_call":
-        return None
-    return "".join(
-        f", {name}_dims={{{','.join(map(str, numbers))}}}"
-        for name, numbers in _numbers(row).items()
-        if isinstance(numbers, list) and numbers
-    )
-
-
-def _axes(product: Contraction, side: int, slices: int) -> Axes | None:
-    """The axes of an operand, with what is summed as the keys. slices: in how many the sum is cut,
-    which the product then has in its batch, next to what is left of the sum."""
-    try:
-        batch, free, summed = operand_axes(product, side)
-        if slices > 1:
-            batch, summed = _whole_sum(batch, summed, slices)
-    except ValueError:
-        return None
-    return Axes(batch, free, summed)
-
-
-def _whole_sum(batch: Axis, summed: Axis, slices: int) -> tuple[Axis, Axis]:
-    """Batch and sum of a product whose sum is in slices: XLA's split-K keeps the slices in front of
-    what is summed in memory. Raises ValueError where they are not there."""
-    rest = length(batch) // slices
-    for outer, inner, which in ((rest, slices, 1), (slices, rest, 0)):
-        parts = split(batch, (outer, inner))
-        together = merged([*parts[which], *summed])
-        if len(together) == len(summed):
-            return parts[1 - which], together
-    raise ValueError("slices that are not of the sum")
-
-
-def _slices(graph: CallGraph, product: Instruction, row: Mapping[str, object]) -> int | None:
-    """In how many slices the text shows a sum to be cut; what a kernel does inside is not asked."""
-    numbers = {name: tuple(its) for name, its in _numbers(row).items() if isinstance(its, list)}
-    return split_k(graph, product, Dims(**numbers)) if "lhs_batch" in numbers else None
 
 
 def _turned(spot: Spot, by_key: bool) -> Spot:

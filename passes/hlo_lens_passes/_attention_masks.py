@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from hlo_lens.analysis.dataflow import attribute_text
 from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.attributes import strip_comments
-from hlo_lens_passes._attention_axes import Axes, Axis, length, merged, moved
-from hlo_lens_passes._attention_values import Spot, Values, sizes_in
+from hlo_lens_passes._attention_axes import Axes, Axis, length, merged, moved, sizes_in
+from hlo_lens_passes._attention_values import Spot, Values
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.dataflow import Value

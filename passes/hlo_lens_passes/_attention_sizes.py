@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.dataflow import Value
 from hlo_lens.hlo import Instruction
-from hlo_lens_passes._attention_axes import Axes, length, moved, operand_axes, row_major, sides
-from hlo_lens_passes._attention_values import sizes_in
+from hlo_lens_passes._attention_axes import (
+    Axes,
+    length,
+    moved,
+    operand_axes,
+    row_major,
+    sides,
+    sizes_in,
+)
 
 if TYPE_CHECKING:
     from hlo_lens_passes._attention_exposed import Softmax
@@ -41,10 +48,12 @@ def sizes_of_site(values: Values, softmax: Softmax) -> Sizes:
     axes = softmax.exponential.axes
     queries, keys = length(axes.query), length(axes.key)
     counted = softmax.positions
-    product = next((one for one in softmax.scores if values.product(one.instr) is not None), None)
+    product = next(
+        (one for one in softmax.scores if values.products.matrices(one.instr) is not None), None
+    )
     if product is None:
         return Sizes(q_length=counted, kv_length=keys)
-    as_matrices = values.product(product.instr)
+    as_matrices = values.products.matrices(product.instr)
     where = None if as_matrices is None else sides(as_matrices, product.axes)
     if as_matrices is None or where is None:
         return Sizes(q_length=counted, kv_length=keys)
@@ -102,7 +111,7 @@ def _heads_of_keys(values: Values, product: Spot, side: int, batch: int) -> int 
 
 def _passed(values: Values, product: Spot, side: int) -> Iterator[Spot]:
     """The arrays that an operand of the scores comes from, with depth as the keys."""
-    as_matrices = values.product(product.instr)
+    as_matrices = values.products.matrices(product.instr)
     operands = product.instr.computation.operand_indices(product.instr.index)
     if as_matrices is None or side >= len(operands):
         return

@@ -229,7 +229,7 @@ def _flops(site: Exposed, finder: Finder) -> int | None:
     """2·batch·m·n·k of each of its products, once."""
     total = 0
     for instr in dict.fromkeys(one for role in _PRODUCTS for one in site.of(role)):
-        product = finder.values.product(instr)
+        product = finder.values.products.matrices(instr)
         if product is None:
             return None
         batch, rows, columns, summed = product.sizes

@@ -1,0 +1,135 @@
+"""A softmax over keys: the exponential of scores, shown to be one by what is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.analysis.dataflow import consumers
+from hlo_lens.hlo import Instruction
+from hlo_lens_passes._attention_axes import Axes, as_set, length
+from hlo_lens_passes._attention_masks import Mask, mask_of, positions
+from hlo_lens_passes._attention_reduces import reduced_over
+
+if TYPE_CHECKING:
+    from hlo_lens_passes._attention_values import Spot, Tree, Values, Written
+
+MOVES: Final = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
+"""What changes how an array lies, and not what it is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Softmax:
+    """exp(scores), shown to be a softmax over the keys.
+
+    scores: the products, or what was saved of them; maxima, sums: the reduces; rows: what is
+    subtracted from the scores where no maximum was found.
+    """
+
+    exponential: Spot
+    tree: Tree
+    scores: tuple[Spot, ...]
+    maxima: tuple[Instruction, ...]
+    sums: tuple[Instruction, ...]
+    rows: tuple[Instruction, ...]
+    mask: Mask
+    positions: int | None
+    found_in: Written
+
+    @property
+    def products(self) -> tuple[Instruction, ...]:
+        return tuple(spot.instr for spot in self.scores)
+
+
+class Softmaxes:
+    """The softmaxes of a module, each looked for once."""
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self.saved = values.saved
+        self._found: dict[tuple[Instruction, Axes], Softmax | None] = {}
+
+    @property
+    def known(self) -> list[Softmax]:
+        """Those that were found."""
+        return [one for one in self._found.values() if one is not None]
+
+    def users(self, instr: Instruction) -> tuple[Instruction, ...]:
+        """What computes with a value."""
+        return consumers(self.values.graph, instr, moves=MOVES)
+
+    def sides(self, spot: Spot) -> tuple[int, int] | None:
+        """Which operands of a product its queries and keys come from; None for another value."""
+        return self.values.products.sides(spot.instr, spot.axes)
+
+    def of(self, spot: Spot) -> Softmax | None:
+        key = (spot.instr, spot.axes)
+        if key not in self._found:
+            self._found[key] = None
+            self._found[key] = self._read(spot)
+        return self._found[key]
+
+    def _read(self, spot: Spot) -> Softmax | None:
+        operand = spot.operand(0)
+        if operand is None or length(spot.axes.key) < 2:
+            return None
+        tree = self.values.tree(operand, spot.axes)
+        scores = tuple(one for one in tree.products if self.sides(one) is not None)
+        if not scores:
+            scores = tuple(one for one in tree.leaves if self.saved.is_score(one))
+        if not scores:
+            return None
+        written = set(tree.written)
+        maxima = tuple(self._maxima(tree, written))
+        rows = tuple(
+            row.spot.instr
+            for row in tree.rows
+            if row.taker.opcode == "subtract" and row.position == 1 and row.spot.axes.of_rows
+        )
+        sums = tuple(self._sums(spot))
+        if not maxima and not rows and not sums:
+            return None
+        return Softmax(
+            spot,
+            tree,
+            scores,
+            maxima,
+            sums,
+            rows if not maxima else (),
+            mask_of(self.values, tree, scores),
+            positions(self.values, tree),
+            written,
+        )
+
+    def _maxima(self, tree: Tree, written: Written) -> Iterator[Instruction]:
+        """The reduces of the scores over the keys by their maximum."""
+        for row in tree.rows:
+            if not row.spot.axes.of_rows or row.taker.opcode not in ("add", "subtract"):
+                continue
+            for reduce, value, axes in self.values.reduces(row.spot, "maximum"):
+                if not axes.whole:
+                    continue
+                before = self.values.tree(value, axes)
+                if any(self.sides(one) is not None for one in before.products) or any(
+                    self.saved.is_score(one) for one in before.leaves
+                ):
+                    written |= before.written
+                    yield reduce.instr
+
+    def _sums(self, spot: Spot) -> Iterator[Instruction]:
+        """The sums of an exponential over the keys, and over nothing else."""
+        for user in self.users(spot.instr):
+            if user.opcode != "reduce":
+                continue
+            if _sums_over_keys(self.values, user, spot):
+                yield user
+
+
+def _sums_over_keys(values: Values, reduce: Instruction, exponential: Spot) -> bool:
+    """Whether a reduce adds up an exponential over exactly its keys."""
+    over = reduced_over(reduce, "add")
+    before = None if over is None else values.at(*over)
+    if before is None or before.instr != exponential.instr:
+        return False
+    return as_set(before.axes.key) == as_set(exponential.axes.key)
