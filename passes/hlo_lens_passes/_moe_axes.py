@@ -162,6 +162,9 @@ class AxisFlow:
         self.numbers = numbers
         self._of: dict[int, Axes] = {}
         self._constant: list[bool] = []
+        # When all rules have run, axes do not change any more: those an array varies in.
+        self.finished = False
+        self._varies: dict[int, set[Axis] | None] = {}
 
     def is_constant(self, number: int) -> bool:
         """Whether it is made of constants alone: equal ones stand in unrelated places."""
@@ -211,6 +214,14 @@ class AxisFlow:
 
     def varies_in(self, number: int, depth: int = 0) -> set[Axis] | None:
         """The axes along which an array is not the same throughout; None where not known."""
+        if number in self._varies:
+            return self._varies[number]
+        found = self._find_varying(number, depth)
+        if self.finished:
+            self._varies[number] = found
+        return found
+
+    def _find_varying(self, number: int, depth: int) -> set[Axis] | None:
         node = self.numbers[number]
         if self.is_constant(number) or node.kind == "filled":
             return set()

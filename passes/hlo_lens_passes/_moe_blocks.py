@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from hlo_lens_passes._moe_axes import Axis, leaves
+from hlo_lens_passes._moe_exchanged import find_exchanged
 
 if TYPE_CHECKING:
     from hlo_lens_passes._moe_products import Cut, Product, Products
@@ -95,9 +96,19 @@ class _Search:
         cut = self.cut
         if not cut.summed or not cut.lhs:
             return None
-        if cut.batch and not cut.rhs:
-            return self._dense(placed)
-        return self._capacity(placed) if cut.rhs and len(cut.summed) > 1 else None
+        if not cut.rhs:
+            return self._dense(placed) if cut.batch or self._is_one_token() else None
+        return self._capacity(placed) if len(cut.summed) > 1 else None
+
+    def _is_one_token(self) -> bool:
+        """Whether the sum goes over the experts of a router that chooses for one token, which has
+        no axis."""
+        router = self.routing.routers.get(self.routing.latest(self.yours) or -1)
+        return (
+            router is not None
+            and router.tokens == 1
+            and router.experts == _size(self.product.summed, self.cut.summed)
+        )
 
     def _dense(self, placed: set[int]) -> Block | None:
         experts, tokens, features = self.cut.summed, self.cut.batch, self.cut.lhs
@@ -151,7 +162,25 @@ class _Search:
                 "fixed_capacity", members, joined, moves, {start},
                 choice[0], count, rows, each, told,
             )  # fmt: skip
-        return None
+        return self._exchanged(placed)
+
+    def _exchanged(self, placed: set[int]) -> Block | None:
+        found = find_exchanged(
+            self.products, self.routing, self.product, self.mine, self.yours, self.cut.rhs
+        )
+        if found is None or placed & {*found.forward}:
+            return None
+        router = self.routing.routers[found.router]
+        slots = _size(self.product.summed, self.cut.summed)
+        if slots % router.experts:
+            return None
+        members = dict.fromkeys((*found.forward, *found.gradients), "product")
+        capacity = slots // router.experts
+        told = ["top-k of scores", f"{router.experts} experts of {capacity} slots, exchanged"]
+        return Block(
+            "fixed_capacity", members, set(), found.moves, {*found.forward},
+            found.router, None, router.tokens, capacity, told,
+        )  # fmt: skip
 
     def _dispatch(
         self, start: int, members: Iterable[int], slots: frozenset[Axis], tokens: frozenset[Axis]

@@ -115,14 +115,21 @@ class Products:
         self.ragged_operands: dict[int, tuple[int, ...]] = {}
         # Where the parts of one that is cut along its sum are added up: that one.
         self._added: dict[int, int] = {}
+        self._sources: dict[int, Mapping[int, set[str]]] = {}
         self._ragged = {row["instr"]: row for row in ragged}
         self._rows = {row["instr"]: row for row in matmuls if not row["ragged"]} | self._ragged
         self._sums: list[tuple[Context, int]] = []
-        for context in self.congruence.contexts():
+        # What is called several times on the same arrays is one.
+        contexts = {id(one.evaluation): one for one in self.congruence.contexts()}
+        self.contexts = tuple(contexts.values())
+        for context in self.contexts:
             run_context(self.flow, context)
             self._read(context)
-        for context, index in self._sums:
-            self._read_sum(context, index)
+        sums = [(one, index, self._given(one, index)) for one, index in self._sums]
+        self.flow.finished = True
+        for context, index, given in sums:
+            if given is not None:
+                self._read_sum(context, index, *given)
         self._cuts = {number: _cut(product) for number, product in self.found.items()}
 
     def cut(self, product: Product) -> Cut:
@@ -186,20 +193,33 @@ class Products:
             return conv_parts(sides[0], sides[1], result, dims["dim_labels"], dims["window"])
         return dot_parts(sides[0], sides[1], result, dims)
 
-    def _read_sum(self, context: Context, index: int) -> None:
-        """A sum over some dimensions: of a multiply, or of what a product left to be added up."""
+    def _given(self, context: Context, index: int) -> tuple[int, Axes] | None:
+        """Of a sum over some dimensions: the number of what it sums, and the axes it sums over;
+        None where that is no multiply and nothing that a product left to be added up."""
         computation = context.evaluation.computation
         operands = computation.operand_indices(index)
         number = self.numbers.unviewed(context.evaluation.values[index])
-        if number in self.found or len(operands) != 2 or not _adds(computation, index):
-            return
-        given = array(self.flow, context, operands[0])
+        product = self.found.get(number)
+        if product is not None and product.rows:
+            return None
+        if len(operands) != 2 or not _adds(computation, index):
+            return None
         base = number_of(self.flow, context, operands[0])
+        if base is None or self.flow.is_constant(base) or not self._may_sum(base):
+            return None
+        given = array(self.flow, context, operands[0]) or []
         gone = dimension_numbers(computation, index) or ()
-        if given is None or base is None or self.flow.is_constant(base):
-            return
-        summed = [axis for at in gone if at < len(given) for axis in given[at]]
+        return base, [axis for at in gone if at < len(given) for axis in given[at]]
+
+    def _read_sum(self, context: Context, index: int, base: int, summed: Axes) -> None:
+        computation = context.evaluation.computation
+        number = self.numbers.unviewed(context.evaluation.values[index])
         instr = Instruction(computation, index)
+        known = self.found.get(number)
+        if known is not None:
+            if not known.rows and instr not in known.instrs:
+                known.instrs.append(instr)
+            return
         below = self.numbers.unviewed(base)
         if below in self.ragged:
             row, sizes = self.ragged[below][0], dims_of(computation.shape_of(index))
@@ -218,6 +238,10 @@ class Products:
             if parts is not None:
                 self.found[number] = Product(number, left, right, *parts, instrs=[instr])
                 return
+
+    def _may_sum(self, number: int) -> bool:
+        below = self.numbers.unviewed(number)
+        return below in self.ragged or below in self.found or self._is_multiply(below)
 
     def _factors(self, number: int) -> Iterator[int]:
         waiting = [number]
@@ -245,10 +269,25 @@ class Products:
 
     # -- walking ----------------------------------------------------------------------------------
 
-    def sources(self, number: int, along: frozenset[Axis] = frozenset()) -> dict[int, set[str]]:
+    def sources(
+        self,
+        number: int,
+        along: frozenset[Axis] = frozenset(),
+        through: frozenset[str] = frozenset(),
+    ) -> Mapping[int, set[str]]:
         """What a value is made of, element by element: numbers that are computed otherwise, and
         what is on the ways there: words of `_BENT`, and `[…` for which part is taken. With `along`,
-        only ways on which all have these axes."""
+        only ways on which all have these axes; `through` more opcodes."""
+        if along or through:
+            return self._walk(number, along, through)
+        found = self._sources.get(number)
+        if found is None:
+            found = self._sources[number] = self._walk(number, along, through)
+        return found
+
+    def _walk(
+        self, number: int, along: frozenset[Axis], through: frozenset[str]
+    ) -> Mapping[int, set[str]]:
         found: dict[int, set[str]] = {}
         waiting: list[tuple[int, frozenset[str], bool]] = [(number, frozenset(), False)]
         seen: set[tuple[int, frozenset[str]]] = set()
@@ -263,7 +302,8 @@ class Products:
             # Of several products that are joined to one, a slice has the axes, the whole has not.
             if along and not (product and sliced) and not self._has(one, along):
                 continue
-            if product or not self._goes_on(node.kind, node.detail):
+            goes_on = node.kind in through or _goes_on(node.kind, node.detail)
+            if product or not goes_on:
                 found.setdefault(one, set()).update(ways)
                 continue
             if node.kind in _BENT:
@@ -281,8 +321,14 @@ class Products:
         mine = self.flow.varies_in(number)
         return mine is None or axes <= mine
 
-    def _goes_on(self, kind: str, detail: object) -> bool:
-        return kind in _HANDED or is_elementwise(detail)
+    def hands_on(self, number: int) -> bool:
+        """Whether `sources` looks at what a number is made of."""
+        node = self.numbers[number]
+        return _goes_on(node.kind, node.detail)
+
+
+def _goes_on(kind: str, detail: object) -> bool:
+    return kind in _HANDED or is_elementwise(detail)
 
 
 def _result(flow: AxisFlow, context: Context, index: int) -> list[Axes] | None:

@@ -71,7 +71,7 @@ class Routing:
         self.numbers = products.numbers
         self.routers: dict[int, Router] = {}
         self.instrs: dict[int, list[Instruction]] = {}
-        contexts = [*products.congruence.contexts()]
+        contexts = products.contexts
         slices = dict(self._slices(contexts))
         for context in contexts:
             self._find(context, slices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.calls import written_instruction
@@ -57,6 +58,13 @@ class Found:
         phases = {row["instr"]: row["phase"] for row in matmuls}
         self.blocks = find_blocks(self.products, self.routing, phases)  # type: ignore[arg-type]
         self.shared = Shared(self.products, self.routing)
+        self._gradients = {
+            number
+            for block in self.blocks
+            if block.forward
+            for number in block.members.keys() - block.forward
+        }
+        self._backward: list[bool] = []
 
     def parts(self) -> list[Part]:
         found: list[Part] = []
@@ -120,7 +128,7 @@ class Found:
         for number, role in block.moves.items():
             product = self.products.found[number]
             for instr in product.instrs:
-                part = self._part(parts, instr)
+                part = self._part(parts, instr, number)
                 if part is not None:
                     part.roles.append((role, instr))
                     if block.path == "fixed_capacity":
@@ -129,7 +137,7 @@ class Found:
                         part.bytes.append(sum(known) if len(known) == len(sizes) else None)
         for moved in self.routing.moved:
             if self._routes(block, moved):
-                part = self._part(parts, moved.instr)
+                part = self._part(parts, moved.instr, moved.number)
                 if part is not None:
                     part.roles.append((moved.kind, moved.instr))
                     part.bytes.append(moved.bytes)
@@ -156,29 +164,55 @@ class Found:
         found = self.products.found.get(number)
         return self.products.ragged_operands[number] if found is None else found.operands
 
-    def _part(self, parts: dict[Key, Part], instr: Instruction) -> Part | None:
-        """The part an operation belongs to: of its phase and loop, or the only one of its loop;
-        of several there, the one that computes again or goes back."""
+    def _part(self, parts: dict[Key, Part], instr: Instruction, number: int) -> Part | None:
+        """The part an operation belongs to: of its phase and loop, or the only one of its loop."""
         phase = self.analysis.phase(instr).phase
         loop = self.analysis.loop(instr.computation)
         while True:
             place = None if loop is None else loop.instr.id
-            here = [part for key, part in parts.items() if key[1] == place]
-            exact = [part for part in here if part.key[0] == phase]
-            if exact or len(here) == 1:
-                return (exact or here)[0]
+            here = {key[0]: part for key, part in parts.items() if key[1] == place}
+            if phase in here or len(here) == 1:
+                return here[phase] if phase in here else next(iter(here.values()))
             if here and phase in (None, "other"):
-                last = [part for part in here if part.key[0] == "bwd"]
-                return (last or here)[0]
+                return self._by_dataflow(here, number)
             if here or loop is None:
                 return None
             loop = self.analysis.loop(loop.instr.computation)
+
+    def _by_dataflow(self, here: dict[str | None, Part], number: int) -> Part:
+        """Where no name tells: what depends on a gradient is backward; in a backward loop, what
+        the forward computes too is computed again there."""
+        if not self._is_backward(number):
+            for phase in ("fwd", "other", None):
+                if phase in here:
+                    return here[phase]
+            if "remat" in here and number in self._numbers_of_forward:
+                return here["remat"]
+        return here.get("bwd") or next(iter(here.values()))
+
+    @cached_property
+    def _numbers_of_forward(self) -> set[int]:
+        return {
+            one.number
+            for one in self.routing.moved
+            if self.analysis.phase(one.instr).phase == "fwd"
+        }
+
+    def _is_backward(self, number: int) -> bool:
+        """Whether it depends on a gradient of an expert's product."""
+        known = self._backward
+        while len(known) <= number:
+            of = self.products.numbers[len(known)].operands
+            known.append(
+                len(known) in self._gradients or any(known[n] for n in of if n < len(known))
+            )
+        return known[number]
 
     def _add_router(self, block: Block, parts: dict[Key, Part]) -> None:
         router = None if block.router is None else self.routing.routers[block.router]
         for number in () if router is None else router.products:
             for instr in self.products.found[number].instrs:
-                part = self._part(parts, instr)
+                part = self._part(parts, instr, number)
                 if part is not None:
                     part.roles.append(("router", instr))
 

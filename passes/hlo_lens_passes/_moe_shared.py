@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from hlo_lens_passes._moe_routing import Routing
 
 _MOST_ADDS: Final = 4
+# Operations between the products of a gated MLP, and those of the router beside them.
+_MOST_WALKED: Final = 512
 
 
 class Shared:
@@ -60,7 +62,8 @@ class Shared:
 
     def _behind(self, first: set[int], block: Block) -> Iterator[Product]:
         """Products that take what the first ones give, element by element, and nothing else."""
-        for one in self.products.found.values():
+        for number in self._takers(first):
+            one = self.products.found[number]
             if not one.rows or one.number in block.members or one.number in first:
                 continue
             for operand in one.operands:
@@ -69,6 +72,18 @@ class Shared:
                 bent = any(way[:1] != "[" for ways in sources.values() for way in ways)
                 if products and products <= first and bent:
                     yield one
+
+    def _takers(self, first: set[int]) -> list[int]:
+        """Products of what the first ones give, that are not many operations away."""
+        waiting = sorted(first)
+        seen = set(waiting)
+        for number in waiting:  # grows while it is walked
+            for user in self._users_of(number):
+                if user not in seen and len(seen) < _MOST_WALKED:
+                    seen.add(user)
+                    if user not in self.products.found and self.products.hands_on(user):
+                        waiting.append(user)
+        return sorted(number for number in seen - first if number in self.products.found)
 
     def _is_added(self, numbers: list[int], router: int) -> bool:
         """Whether one of them is added to what depends on the router's choice."""

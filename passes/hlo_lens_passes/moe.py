@@ -108,8 +108,8 @@ TABLE = Table(
             "all_to_all_bytes",
             "bytes",
             "measure",
-            "wire_bytes_max of its all-to-alls in one execution (see collectives), of ragged ones an"
-            " upper bound; 0: none",
+            "wire_bytes_max of its all-to-alls in one execution (see collectives): of ragged ones"
+            " the most that it can be; 0: none",
         ),
         Column(
             "gemm_flops",
@@ -209,10 +209,7 @@ class MoePass:
             for part in Found(analysis, mine, grouped).parts():
                 if chosen is None:
                     chosen = choose(program)
-                    sent = {
-                        (row["module"], row["instr"]): row["wire_bytes_max"]
-                        for row in facts.records("collectives")
-                    }
+                    sent = _sent(facts)
                 number = len(rows)
                 columns = _columns(part, position, sent)
                 balance = _balance(chosen, columns)
@@ -234,6 +231,17 @@ def _by_module(facts: Facts, table: str) -> dict[object, list[Row]]:
     found: dict[object, list[Row]] = {}
     for row in facts.records(table):
         found.setdefault(row["module"], []).append(row)
+    return found
+
+
+def _sent(facts: Facts) -> dict[tuple[object, object], object]:
+    """wire_bytes_max of each collective, by the instructions that it is written as."""
+    rows = {(row["module"], row["id"]): row for row in facts.records("collectives")}
+    found = {(one["module"], one["instr"]): one["wire_bytes_max"] for one in rows.values()}
+    for member in facts.members("collectives"):
+        row = rows.get((member.module, member.row))
+        if row is not None:
+            found.setdefault((member.module, member.instr), row["wire_bytes_max"])
     return found
 
 
