@@ -77,6 +77,14 @@ def as_set(axis: Axis) -> Axis:
     return merged(sorted(axis, key=lambda pair: -pair[1]))
 
 
+def covers(whole: Axis, part: Axis) -> bool:
+    """Whether an axis is another, or that and what follows on it in the same dimension."""
+    first, last = as_set(whole), as_set(part)
+    if not last or len(first) != len(last) or first[1:] != last[1:]:
+        return first == last
+    return first[0][1] == last[0][1] and first[0][0] >= last[0][0]
+
+
 def depends(axis: Axis) -> bool:
     """Whether an array has an element for each step of the axis."""
     return all(stride for _, stride in axis)

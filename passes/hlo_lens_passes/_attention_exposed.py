@@ -117,8 +117,11 @@ class Finder:
                 count = elements_of(computation.shape_of(index))
                 if count is None or count in found:
                     continue
-                if self._may_be_softmax(Instruction(computation, index)):
+                exponential = Instruction(computation, index)
+                if self._may_be_softmax(exponential):
                     found.add(count)
+                    beside = self._beside_a_sink(exponential)
+                    found.update(() if beside is None else (beside,))
         return found
 
     def _may_be_softmax(self, exponential: Instruction) -> bool:
@@ -130,6 +133,18 @@ class Finder:
         if before.opcode != "negate":
             return True
         return any(user.opcode == "reduce" for user in self.softmaxes.users(exponential))
+
+    def _beside_a_sink(self, exponential: Instruction) -> int | None:
+        """How many scores there are where something else is concatenated to them."""
+        at = exponential
+        for opcode in ("subtract", "concatenate"):
+            operands = at.operands
+            if not operands:
+                return None
+            at = trace(self.graph, Value(operands[0]), moves=MOVES).instr
+            if at.opcode != opcode:
+                return None
+        return elements_of(at.operands[0].shape_text) if at.operands else None
 
     def _taken(self, counts: set[int]) -> Iterator[_Taken]:
         for product in self.products:

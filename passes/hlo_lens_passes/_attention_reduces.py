@@ -13,9 +13,11 @@ from hlo_lens.analysis.degenerate import sizes_of
 from hlo_lens.analysis.views import bitcast, transposed
 from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.attributes import parse_window
-from hlo_lens_passes._attention_axes import Axes, merged, row_major
+from hlo_lens_passes._attention_axes import Axes, merged, moved, row_major
 
 REDUCES: Final = frozenset(("reduce", "reduce-window"))
+# Of each range of a slice: where it starts, where its steps are 1.
+_STARTS: Final = re.compile(r"\[\s*(\d{1,18}):\d{1,18}(?::1)?\s*\]", re.A)
 _DIMENSIONS: Final = re.compile(r", dimensions=\{([0-9,\s]*)\}", re.A)
 
 
@@ -53,7 +55,33 @@ def moved_dimensions(instr: Instruction) -> Sequence[tuple[int, int]] | None:
         return transposed(_given(instr), _listed(instr))
     if opcode == "broadcast":
         return _broadcast(instr)
-    return None
+    return _sliced(instr) if opcode == "slice" else None
+
+
+def _sliced(instr: Instruction) -> list[tuple[int, int]] | None:
+    """Of a slice from the first element on; None for another."""
+    text = attribute_text(instr, "slice") or ""
+    results = _numbers(instr.shape_text)
+    if [int(start) for start in _STARTS.findall(text)] != [0] * len(results) or not results:
+        return None
+    places = row_major(_numbers(_given(instr)))
+    return [(n, stride) for n, (_, stride) in zip(results, places, strict=True)]
+
+
+def in_first_part(instr: Instruction, axes: Axes) -> Axes | None:
+    """The axes in the first of what is concatenated, where they reach no further, as where the
+    scores have a sink beside them; None where they do.
+
+    Raises IndexError or ValueError where the text is at odds with itself.
+    """
+    (along,) = _listed(instr)
+    sizes, first = _numbers(instr.shape_text), _numbers(_given(instr))
+    only = [(n, int(d == along)) for d, n in enumerate(sizes)]
+    reach = sum((n - 1) * step for axis in axes for n, step in moved(axis, only))
+    if reach >= first[along]:
+        return None
+    places = row_major(first)
+    return axes.through([(n, stride) for n, (_, stride) in zip(sizes, places, strict=True)])
 
 
 def _given(instr: Instruction) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.dataflow import consumers
 from hlo_lens.hlo import Instruction
-from hlo_lens_passes._attention_axes import Axes, as_set, length
+from hlo_lens_passes._attention_axes import Axes, covers, elements_of, length
 from hlo_lens_passes._attention_masks import Mask, mask_of, positions
 from hlo_lens_passes._attention_reduces import reduced_over
 
@@ -36,6 +37,12 @@ class Softmax:
     mask: Mask
     positions: int | None
     found_in: Written
+
+    @property
+    def has_sink(self) -> bool:
+        """Whether the softmax is over more than the keys."""
+        count = elements_of(self.exponential.instr.shape_text)
+        return count is not None and count > math.prod(map(length, self.exponential.axes))
 
     @property
     def products(self) -> tuple[Instruction, ...]:
@@ -81,7 +88,7 @@ class Softmaxes:
         if not scores:
             return None
         written = set(tree.written)
-        maxima = tuple(self._maxima(tree, written))
+        maxima = tuple(self._maxima(spot, tree, written))
         rows = tuple(
             row.spot.instr
             for row in tree.rows
@@ -102,7 +109,7 @@ class Softmaxes:
             written,
         )
 
-    def _maxima(self, tree: Tree, written: Written) -> Iterator[Instruction]:
+    def _maxima(self, spot: Spot, tree: Tree, written: Written) -> Iterator[Instruction]:
         """The reduces of the scores over the keys by their maximum."""
         for row in tree.rows:
             if not row.spot.axes.of_rows or row.taker.opcode not in ("add", "subtract"):
@@ -110,6 +117,8 @@ class Softmaxes:
             for reduce, value, axes in self.values.reduces(row.spot, "maximum"):
                 if not axes.whole:
                     continue
+                if covers(axes.key, spot.axes.key):  # over the keys, and a sink beside them
+                    axes = Axes(axes.batch, axes.query, spot.axes.key)
                 before = self.values.tree(value, axes)
                 if any(self.sides(one) is not None for one in before.products) or any(
                     self.saved.is_score(one) for one in before.leaves
@@ -132,4 +141,4 @@ def _sums_over_keys(values: Values, reduce: Instruction, exponential: Spot) -> b
     before = None if over is None else values.at(*over)
     if before is None or before.instr != exponential.instr:
         return False
-    return as_set(before.axes.key) == as_set(exponential.axes.key)
+    return covers(before.axes.key, exponential.axes.key)

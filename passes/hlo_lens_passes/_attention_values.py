@@ -12,6 +12,7 @@ from hlo_lens.hlo import Instruction
 from hlo_lens_passes._attention_axes import Axes
 from hlo_lens_passes._attention_reduces import (
     REDUCES,
+    in_first_part,
     in_reduced,
     moved_dimensions,
     reducer,
@@ -135,10 +136,10 @@ class Values:
                 if value.path:
                     return Spot(value, axes)
                 if opcode not in _SAME_ORDER:
-                    moved = moved_dimensions(instr)
+                    moved = _moved(instr, axes)
                     if moved is None:
                         return Spot(value, axes)
-                    axes = axes.through(moved)
+                    axes = moved
                 operands = instr.computation.operand_indices(instr.index)
                 if not operands:
                     return None
@@ -167,10 +168,10 @@ class Values:
                 if value.path:
                     return
                 if opcode not in _SAME_ORDER:
-                    moved = moved_dimensions(value.instr)
+                    moved = _moved(value.instr, axes)
                     if moved is None:
                         return
-                    axes = axes.through(moved)
+                    axes = moved
                 operands = value.instr.computation.operand_indices(value.instr.index)
                 if not operands:
                     return
@@ -325,3 +326,11 @@ class Values:
                 break
             spot, axes = before, before.axes
         return None if value is None else (value, axes)
+
+
+def _moved(instr: Instruction, axes: Axes) -> Axes | None:
+    """The axes in the first operand of what only moves it; None for what does not."""
+    if instr.opcode == "concatenate":
+        return in_first_part(instr, axes)
+    dimensions = moved_dimensions(instr)
+    return None if dimensions is None else axes.through(dimensions)

@@ -211,6 +211,8 @@ def _evidence(site: Exposed) -> Iterator[str]:
         yield "divided by the sum behind the product with V"
     elif not site.of("div") and not site.saved:
         yield "no division by the sum found"
+    if softmax.has_sink:
+        yield "more than the keys takes part in the softmax (a sink)"
     if "tanh" in softmax.tree.opcodes:
         yield "scores capped by tanh"
     mask = softmax.mask

@@ -648,6 +648,47 @@ def test_heads_of_keys_that_are_broadcast_are_counted_once() -> None:
     assert check_table(text, "select heads, kv_heads from attention") == [(3, 1)]
 
 
+def test_a_sink_beside_the_keys() -> None:
+    """A number for each head takes part in the softmax and has no value: its part is cut off."""
+    text = f"""\
+HloModule m
+{REDUCERS}
+ENTRY main {{
+  q = f32[2,5,3,4] parameter(0)
+  k = f32[2,7,3,4] parameter(1)
+  v = f32[2,7,3,4] parameter(2)
+  sink = f32[3] parameter(3)
+  s = f32[2,3,5,7] dot(q, k){dims("0,2", "0,2", "3", "3")}
+  sinks = f32[2,3,5,1] broadcast(sink), dimensions={{1}}
+  both = f32[2,3,5,8] concatenate(s, sinks), dimensions={{3}}
+  none = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  top = f32[2,3,5] reduce(both, none), dimensions={{3}}, to_apply=max
+  tops = f32[2,3,5,8] broadcast(top), dimensions={{0,1,2}}
+  less = f32[2,3,5,8] subtract(both, tops)
+  e = f32[2,3,5,8] exponential(less)
+  total = f32[2,3,5] reduce(e, zero), dimensions={{3}}, to_apply=add
+  totals = f32[2,3,5,8] broadcast(total), dimensions={{0,1,2}}
+  whole = f32[2,3,5,8] divide(e, totals)
+  p = f32[2,3,5,7] slice(whole), slice={{[0:2], [0:3], [0:5], [0:7]}}
+  ROOT o = f32[2,3,4,5] dot(v, p){dims("0,2", "0,1", "1", "3")}
+}}
+"""
+    check_table(text, "attention")
+    sql = "select heads, q_length, kv_length, flops from attention"
+    assert ask(text, sql) == [(3, 5, 7, 2 * 2 * 2 * 3 * 5 * 7 * 4)]
+    assert roles(text) == {
+        "div": "whole", "exp": "e", "max": "top", "pv": "o", "qk": "s", "sum": "total",
+    }  # fmt: skip
+    ((evidence,),) = ask(text, "select evidence from attention")
+    assert "more than the keys takes part in the softmax (a sink)" in json.loads(str(evidence))
+    # What is cut off in front are keys of another array: the scores are not where P is.
+    other = text.replace("[0:5], [0:7]}", "[0:5], [1:8]}")
+    assert ask(other, COUNT) == []
+    swapped = text.replace("concatenate(s, sinks)", "concatenate(sinks, s)")
+    assert ask(swapped, COUNT) == []
+
+
 # ---------------------------------------------------------------------------------- kernels
 
 

@@ -212,6 +212,9 @@ def test_a_llama_by_its_checkpoint_policy(folder: str, again: bool) -> None:
     expected = [("exposed", "bwd", "bwd", 0, 1), ("exposed", "fwd", "fwd", 0, 1)]
     expected += [("exposed", "fwd", "remat", 1, 1)] if again else []
     assert ask_file(path, SITES) == expected
+    ((evidence,),) = ask_file(path, "select evidence from attention where direction = 'bwd'")
+    saved = "takes the probabilities that a forward made, by the flow of the values"
+    assert (saved in json.loads(str(evidence))) == folder.startswith("none")
     runs = ask_file(path, "select distinct executions, causal from attention")
     assert len(runs) == 1
     assert runs[0][1] == 1
