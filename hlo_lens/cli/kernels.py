@@ -29,28 +29,15 @@ if TYPE_CHECKING:
 _FINDINGS = 3  # of one rule
 
 
-def _known_families() -> list[str]:
-    """What may be asked for, there or not: the families of the catalogue and of fusions."""
-    from hlo_lens_passes._catalogue import catalogue
-
-    from hlo_lens.kernels.generated import families
-
-    known = catalogue()
-    entries = (
-        entry
-        for layer in (*known.targets, *known.kernels)
-        for entry in (*layer.exact.values(), *(entry for _, entry in layer.globs))
-    )
-    return sorted({entry.family for entry in entries} | {*families()})
-
-
 def _complete(given: str, names: Iterable[str]) -> list[str]:
     front, comma, begun = given.rpartition(",")
     return [f"{front}{comma}{name}" for name in names if name.startswith(begun)]
 
 
 def _complete_families(_ctx: click.Context, _param: click.Parameter, given: str) -> list[str]:
-    return _complete(given, _known_families())
+    from hlo_lens_passes.kernels import families
+
+    return _complete(given, families())
 
 
 def _complete_phases(_ctx: click.Context, _param: click.Parameter, given: str) -> list[str]:
@@ -134,6 +121,8 @@ def command(
     hlolens kernels dump/ --target '__cublas$lt$matmul$f8' --phase fwd
     hlolens kernels dump/ --kernel 'splash_mha_fwd*' --phase remat
     """
+    from hlo_lens_passes.kernels import families
+
     from hlo_lens.facts import Facts
     from hlo_lens.kernels import Filters, NoSuchNameError, NotReadError, kernels_report
 
@@ -144,7 +133,7 @@ def command(
             Filters(family, phase, loop, kernel, target),
             helpers=helpers,
             contract=contract,
-            known_families=_known_families() if family else (),
+            known_families=families() if family else (),
         )
     except (NoSuchNameError, NotReadError) as problem:
         error(str(problem))

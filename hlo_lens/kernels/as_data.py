@@ -8,14 +8,13 @@ from contextlib import suppress
 
 from hlo_lens.facts import SCHEMA_VERSION
 from hlo_lens.kernels.report import SUMMARY, Report
-from hlo_lens.kernels.rows import TABLE, value
+from hlo_lens.kernels.rows import Kernels
 from hlo_lens.present.cells import Row
 from hlo_lens.present.findings import finding_data
 from hlo_lens.present.groups import Group, total_runs
 
 _KEYS = tuple(name for cell in SUMMARY.by for name in cell.columns)
 _SIZES = ("flops", "workspace_bytes", "scoped_memory_bytes")
-_OWN = ("key", "called", "is_fusion", "is_helper")
 
 
 def as_data(report: Report) -> dict[str, object]:
@@ -24,9 +23,9 @@ def as_data(report: Report) -> dict[str, object]:
 
     "answer" is true or false where something was asked for, else null. A group has the runs of a
     step: a number, {"min", "max"} where only bounds are known ("max" null for none), null where
-    nothing is. "kernels" are the distinct ones, each with what it is called with and its "calls":
-    rows of custom_calls, or of a generated fusion what is known of it and the ids of its rows of
-    matmuls.
+    nothing is. "kernels" are the distinct ones, each with its "calls": rows of the table kernels
+    with the columns that custom_calls has besides ("custom_call" is the id there), sizes of the
+    first matmul and the ids of all in matmuls ("matmul_rows").
     """
     found = report.kernels
     program = found.facts.program
@@ -43,7 +42,7 @@ def as_data(report: Report) -> dict[str, object]:
                 "family": one.record.get("family"),
                 "name": one.record.get("called"),
                 "is_fusion": one.record["is_fusion"],
-                "runs": _runs(one.rows),
+                "runs": _runs(found, one.rows),
                 "calls": [_call(found.record(row)) for row in one.rows],
             }
             for one in report.contracts
@@ -54,16 +53,16 @@ def as_data(report: Report) -> dict[str, object]:
 
 
 def _group(report: Report, group: Group) -> dict[str, object]:
-    first = group.rows[0]
-    keys = {name: value(first, name) for name in _KEYS}
-    if keys["loop"] is not None or value(first, "loop_depth") == 0:
+    found, first = report.kernels, group.rows[0]
+    keys = {name: found.value(first, name) for name in _KEYS}
+    if keys["loop"] is not None or found.value(first, "loop_depth") == 0:
         keys["loop"] = group.keys[_KEYS.index("loop")]  # what a reader calls it
-    sizes = {name: _range(value(row, name) for row in group.rows) for name in _SIZES}
-    return keys | {"calls": len(group.rows), "runs": _runs(group.rows)} | sizes
+    sizes = {name: _range(found.value(row, name) for row in group.rows) for name in _SIZES}
+    return keys | {"calls": len(group.rows), "runs": _runs(found, group.rows)} | sizes
 
 
-def _runs(rows: Iterable[Row]) -> object:
-    bounds = total_runs(TABLE, list(rows))
+def _runs(found: Kernels, rows: Iterable[Row]) -> object:
+    bounds = total_runs(found.table, list(rows))
     if bounds is None:
         return None
     return bounds.low if bounds.is_exact else {"min": bounds.low, "max": bounds.high}
@@ -78,11 +77,9 @@ def _range(values: Iterable[object]) -> object:
 
 
 def _call(record: dict[str, object]) -> dict[str, object]:
-    """A record without what is of the report; JSON columns as JSON values."""
+    """A record with JSON columns as JSON values."""
     found: dict[str, object] = {}
     for name, data in record.items():
-        if name in _OWN:
-            continue
         if isinstance(data, str) and data[:1] in ("[", "{"):
             with suppress(ValueError):
                 data = json.loads(data)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from hlo_lens.kernels.rows import TABLE, Kernels, Record, value
+from hlo_lens.kernels.rows import Kernels, Record
 from hlo_lens.present.cells import Row
 from hlo_lens.present.groups import total_runs
 from hlo_lens.present.quantities import (
@@ -53,7 +53,7 @@ def _hashable(data: object) -> object:
 def lines_of(found: Kernels, contract: Contract) -> Iterator[tuple[str, str]]:
     """What there is to say, as a word and a text; what is not known is left out."""
     record = contract.record
-    yield "runs", _runs(contract.rows)
+    yield "runs", _runs(found, contract.rows)
     if record.get("target") and record["target"] != record["called"]:
         yield "target", visible(str(record["target"]))
     for word, name in (("takes", "operand_layouts"), ("gives", "result_layouts")):
@@ -64,25 +64,25 @@ def lines_of(found: Kernels, contract: Contract) -> Iterator[tuple[str, str]]:
             yield word, text(data)
     if attributes := ", ".join(_attributes(_decoded(record.get("config")))):
         yield "attributes", attributes
-    yield from _memory(contract.rows)
+    yield from _memory(found, contract.rows)
     if launch := ", ".join(_launch(record)):
         yield "launch", launch
     yield from _sizes(record)
     if body := "; ".join(_body(record)):
         yield "body", body
-    sources = list(dict.fromkeys(str(value(row, "source")) for row in contract.rows
-                                 if value(row, "source") is not None))  # fmt: skip
+    sources = list(dict.fromkeys(str(found.value(row, "source")) for row in contract.rows
+                                 if found.value(row, "source") is not None))  # fmt: skip
     if sources:
         more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
         yield "source", visible(sources[0]) + more
 
 
-def _runs(rows: Sequence[Row]) -> str:
+def _runs(found: Kernels, rows: Sequence[Row]) -> str:
     """`8 fwd, 8 remat in 2 calls`."""
     parts = []
-    for phase in dict.fromkeys(value(row, "phase") for row in rows):
-        of_phase = [row for row in rows if value(row, "phase") == phase]
-        runs = executions_text(total_runs(TABLE, of_phase), None)
+    for phase in dict.fromkeys(found.value(row, "phase") for row in rows):
+        of_phase = [row for row in rows if found.value(row, "phase") == phase]
+        runs = executions_text(total_runs(found.table, of_phase), None)
         parts.append(f"{runs} {phase}" if phase else runs)
     calls = "1 call" if len(rows) == 1 else f"{count_text(len(rows))} calls"
     return f"{', '.join(parts)} in {calls}"
@@ -128,9 +128,9 @@ def _is_plain(data: object) -> bool:
     return isinstance(data, (bool, int, float, str)) and data != ""
 
 
-def _memory(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+def _memory(found: Kernels, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     for word, column in (("workspace", "workspace_bytes"), ("on-chip", "scoped_memory_bytes")):
-        sizes = [size for row in rows if isinstance(size := value(row, column), int)]
+        sizes = [size for row in rows if isinstance(size := found.value(row, column), int)]
         if sizes:
             low, high = min(sizes), max(sizes)
             most = "" if low == high else f" – {bytes_text(high)}"

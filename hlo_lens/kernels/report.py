@@ -9,7 +9,7 @@ from typing import Final
 
 from hlo_lens.facts import Cell, Facts, Finding, Measure, Summary
 from hlo_lens.kernels.contract import Contract, contracts, lines_of
-from hlo_lens.kernels.rows import CALLS, MATMULS, TABLE, Filters, Kernels, Record, kernels_of, value
+from hlo_lens.kernels.rows import CALLS, KERNELS, MATMULS, Filters, Kernels, Record, kernels_of
 from hlo_lens.present.cells import Row
 from hlo_lens.present.groups import Group, grouped, measured, total_runs
 from hlo_lens.present.page import Column
@@ -18,7 +18,7 @@ from hlo_lens.present.reading import findings_of, not_read
 from hlo_lens.present.report import Section, without_unknown
 
 ATTENTION: Final = "attention"
-_ABOUT: Final = (CALLS, MATMULS, ATTENTION)  # whose findings are told
+_ABOUT: Final = (KERNELS, CALLS, MATMULS, ATTENTION)  # whose findings are told
 _NAMED: Final = 4  # kinds of helpers that are named in the head
 
 SUMMARY: Final = Summary(
@@ -63,17 +63,17 @@ def kernels_report(
     """The kernels of the module that runs. `helpers`: those that do no work as well. `contract`:
     what each distinct one is called with. `known_families` may be asked for though none is there.
 
-    Raises `NoSuchNameError` where a filter means nothing, `NotReadError` where custom calls could
-    not be read.
+    Raises `NoSuchNameError` where a filter means nothing, `NotReadError` where the tables
+    could not be filled.
     """
     filters = filters or Filters()
     found = kernels_of(facts, filters, known_families)
     # A name that is asked for is no helper to who asks.
     helpers = helpers or bool(filters.families or filters.targets or filters.kernels)
-    rows = tuple(row for row in found.shown if helpers or not value(row, "is_helper"))
-    groups = tuple(grouped(found.cells, TABLE, SUMMARY, rows))
+    rows = tuple(row for row in found.shown if helpers or found.value(row, "does_work"))
+    groups = tuple(grouped(found.cells, found.table, SUMMARY, rows))
     distinct = contracts(found, rows)
-    sections = [_table(groups, rows)] if groups else []
+    sections = [_table(found, groups, rows)] if groups else []
     if contract:
         sections += [_contract(found, one) for one in distinct]
     program = facts.program
@@ -104,31 +104,35 @@ def _head(found: Kernels, rows: Sequence[Row], filters: Filters) -> Iterator[tup
         yield "runs", _nothing(found, filters)
     else:
         yield "runs", _all(found, rows, filters)
-    if rows and all(value(row, "phase") is None for row in rows):
+    if rows and all(found.value(row, "phase") is None for row in rows):
         yield "phase", _no_phase(found)
-    yield from _again(rows)
+    yield from _again(found, rows)
     if not filters:
         yield from _attention(found)
     if len(rows) < len(found.shown):
-        yield "left out", f"{_helpers(found.helpers)}; --all shows them"
-    for note in found.notes:
-        yield "not known", visible(note)
+        yield "left out", f"{_helpers(found)}; --all shows them"
 
 
 def _all(found: Kernels, rows: Sequence[Row], filters: Filters) -> str:
-    kinds = Counter((str(value(row, "op") or "kernel"), str(value(row, "family"))) for row in rows)
+    kinds = Counter(
+        (str(found.value(row, "op") or "kernel"), str(found.value(row, "family"))) for row in rows
+    )
     listed = [f"{op} of {family} ×{n}" if n > 1 else f"{op} of {family}"
               for (op, family), n in kinds.most_common(_NAMED)]  # fmt: skip
     if len(kinds) > _NAMED:
-        listed.append(f"{len(kinds) - _NAMED} other kinds")
-    working = sum(1 for row in found.all if not value(row, "is_helper"))
+        listed.append(_others(len(kinds) - _NAMED))
+    working = sum(1 for row in found.all if found.value(row, "does_work"))
     part = f" of {count_text(working)}" if filters and len(rows) < working else ""
     calls = "1 call" if len(rows) == 1 and not part else f"{count_text(len(rows))}{part} calls"
-    return f"{calls}, {_runs_text(rows)} a step: {', '.join(listed)}"
+    return f"{calls}, {_runs_text(found, rows)} a step: {', '.join(listed)}"
 
 
-def _runs_text(rows: Sequence[Row]) -> str:
-    text = executions_text(total_runs(TABLE, rows), None)
+def _others(number: int) -> str:
+    return "1 other kind" if number == 1 else f"{number} other kinds"
+
+
+def _runs_text(found: Kernels, rows: Sequence[Row]) -> str:
+    text = executions_text(total_runs(found.table, rows), None)
     if text == UNKNOWN:
         return "an unknown number of runs"
     return f"{text} run{'' if text == '1' else 's'}"
@@ -136,12 +140,12 @@ def _runs_text(rows: Sequence[Row]) -> str:
 
 def _nothing(found: Kernels, filters: Filters) -> str:
     """Why there is none, and what there is."""
-    working = [row for row in found.all if not value(row, "is_helper")]
+    working = [row for row in found.all if found.value(row, "does_work")]
     if not filters:
         return "no kernel: no custom call that does work, and no fusion of a code generator"
     listed = ", ".join(
         visible(one)
-        for one in dict.fromkeys(str(value(row, _tells(filters)) or "") for row in working)
+        for one in dict.fromkeys(str(found.value(row, _tells(filters)) or "") for row in working)
         if one
     )
     here = f"there are {listed}" if listed else "there is no kernel at all"
@@ -174,8 +178,9 @@ def _no_phase(found: Kernels) -> str:
     return "not known: no op_name tells it"
 
 
-def _again(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+def _again(found: Kernels, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     """Kernels that run in the forward, and again for the backward."""
+    value = found.value
     by_name: dict[tuple[object, object], list[Row]] = {}
     for row in rows:
         if value(row, "op") not in ("fusion", "call"):  # whose name says nothing of it
@@ -188,7 +193,7 @@ def _again(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
         if value(same[0], "is_fusion"):
             fusions += len(runs[1])
             continue
-        first, again = (executions_text(total_runs(TABLE, each), None) for each in runs)
+        first, again = (executions_text(total_runs(found.table, each), None) for each in runs)
         told.append(f"{visible(str(name))} {first} in the forward and {again} in a replay")
     if fusions:
         told.append(f"{count_text(fusions)} generated fusion{'s' * (fusions > 1)} in a replay")
@@ -212,13 +217,14 @@ def _attention(found: Kernels) -> Iterator[tuple[str, str]]:
     yield "exposed", f"{text}{back}; hlolens lowering FILE says which"
 
 
-def _helpers(rows: Sequence[Row]) -> str:
+def _helpers(found: Kernels) -> str:
+    rows, value = found.helpers, found.value
     kinds = Counter(
         " ".join(filter(None, map(_text, (value(row, "family"), value(row, "op"))))) for row in rows
     )
     listed = [f"{name} ×{n}" if n > 1 else name for name, n in kinds.most_common(_NAMED)]
     if len(kinds) > _NAMED:
-        listed.append(f"{len(kinds) - _NAMED} other kinds")
+        listed.append(_others(len(kinds) - _NAMED))
     count = "1 call" if len(rows) == 1 else f"{count_text(len(rows))} calls"
     return f"{count} that do{'es' * (len(rows) == 1)} no work: {', '.join(listed)}"
 
@@ -230,7 +236,7 @@ def _text(cell: object) -> str:
 # ---------------------------------------------------------------------------------- sections
 
 
-def _table(groups: Sequence[Group], rows: Sequence[Row]) -> Section:
+def _table(found: Kernels, groups: Sequence[Group], rows: Sequence[Row]) -> Section:
     """The groups; columns that nothing is known of are left out."""
     columns = [Column(cell.heading) for cell in SUMMARY.by]
     # What a run takes is in the contract of a kernel, where there is no room.
@@ -238,7 +244,7 @@ def _table(groups: Sequence[Group], rows: Sequence[Row]) -> Section:
         Column(one.label, right=True, spare=one.column is not None) for one in SUMMARY.measures
     ]
     lines = [(*group.keys, *group.measures) for group in groups]
-    sums = measured(TABLE, SUMMARY, rows)
+    sums = measured(found.table, SUMMARY, rows)
     total = ("total", *("",) * (len(SUMMARY.by) - 1), *sums[:2], *("",) * (len(sums) - 2))
     section = Section(
         "kernels by phase and loop",
@@ -263,16 +269,19 @@ def _contract(found: Kernels, contract: Contract) -> Section:
 # ---------------------------------------------------------------------------------- findings
 
 
-def evidence_of(record: Record) -> Iterator[tuple[str, int]]:
+def evidence_of(record: Record) -> Iterator[tuple[str, object]]:
     """The rows of tables that a kernel is."""
-    ids = record.get("matmuls") if record["is_fusion"] else [record["id"]]
+    yield KERNELS, record["id"]
+    if record["custom_call"] is not None:
+        yield CALLS, record["custom_call"]
+    ids = record["matmul_rows"]
     for id in ids if isinstance(ids, list) else ():
-        yield (MATMULS if record["is_fusion"] else CALLS), id
+        yield MATMULS, id
 
 
 def _findings(found: Kernels, rows: Sequence[Row], filtered: bool) -> Iterator[Finding]:
     """What is said of these tables; with a filter, of what is shown."""
-    instructions = {value(row, "instr") for row in rows}
+    instructions = {found.value(row, "instr") for row in rows}
     shown = {one for row in rows for one in evidence_of(found.record(row))}
     for finding in findings_of(found.facts, _ABOUT):
         if finding.module not in (None, found.module):
