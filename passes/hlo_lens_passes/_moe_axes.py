@@ -39,6 +39,7 @@ _APART: Final = frozenset(
     )
 )  # fmt: skip
 _MOST_AXES: Final = 64
+_MOST_PARTS: Final = 4
 
 
 class Axis:
@@ -124,7 +125,10 @@ def unite(one: Iterable[Axis], other: Iterable[Axis]) -> None:
 
 
 def taken(axes: Iterable[Axis], view: View) -> Axes | None:
-    """The axes of a view of an array; None where it cuts through one of them."""
+    """The axes of a view of an array; None where it cuts through one of them, or into many: where
+    a bitcast leaves out tiles that one of its shapes has, and tells an order that is none."""
+    if len(view) > _MOST_PARTS:
+        return None
     now = leaves(axes)
     total = math.prod(axis.size for axis in now)
     cuts = sorted({1, total, *(s for _, s in view), *(n * s for n, s in view)})
