@@ -21,7 +21,7 @@ from hlo_lens.analysis.degenerate import sizes_of
 from hlo_lens.analysis.values import Elementwise, Numbers
 from hlo_lens.analysis.views import View, inverse
 from hlo_lens.hlo import Instruction
-from hlo_lens.hlo.attributes import Window, parse_dim_labels, parse_window
+from hlo_lens.hlo.attributes import Window, parse_dim_labels, parse_ints, parse_window
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.congruence import Context
@@ -300,8 +300,14 @@ def _alike(
 
 def dimension_numbers(computation: Computation, index: int) -> list[int] | None:
     """`dimensions={…}` of an instruction; None where it has none."""
-    found = _DIMENSIONS.search(computation.tails[index])
-    return None if found is None else [int(one) for one in found[1].split(",") if one]
+    found = _DIMENSIONS.match(computation.tails[index])
+    if found is not None:
+        return [int(one) for one in found[1].split(",") if one]
+    try:
+        text = Instruction(computation, index).attribute("dimensions")
+        return None if text is None else list(parse_ints(text))
+    except ValueError:
+        return None
 
 
 def _broadcast(flow: AxisFlow, context: Context, index: int, result: Sequence[Axes]) -> None:
