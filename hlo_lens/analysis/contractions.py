@@ -120,13 +120,10 @@ def _kind(sizes: list[int], window: Window | None, at: int) -> Kind:
     """Raises ValueError where the dimension is none of a dot, or runs the other way round."""
     if window is None or max(sizes) == 1:
         return "batch"
-    low = window.pad[at][0]
-    back = window.rhs_reversal[at]
-    dilations = window.lhs_dilate[at], window.rhs_dilate[at]
-    kind = Axis(sizes[0], sizes[1], sizes[2], window.stride[at], low, *dilations, back).kind
+    kind = Axis.of(sizes, window, at).kind
     # What is summed is paired straight, and what only the right operand has is in its order.
-    turned = kind == ("contracted" if back else "rhs")
-    if kind is None or turned or window.size[at] != sizes[1]:
+    turned = kind == ("contracted" if window.rhs_reversal[at] else "rhs")
+    if kind is None or turned:
         raise ValueError("no dimension of a dot")
     return kind
 

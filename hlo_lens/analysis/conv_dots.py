@@ -15,6 +15,7 @@ has stride N, lhs_dilate N − 1 and pad N − 1. With any other dimension a con
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -37,6 +38,19 @@ class Axis:
     lhs_dilate: int = 1
     rhs_dilate: int = 1
     reversed: bool = False
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], window: Window, at: int) -> Axis:
+        """Spatial dimension `at` of a window, with the sizes of input, window and output.
+
+        Raises IndexError or ValueError where window and sizes do not fit together.
+        """
+        inputs, size, outputs = sizes
+        if window.size[at] != size:
+            raise ValueError("the window has another size")
+        dilations = window.lhs_dilate[at], window.rhs_dilate[at]
+        low, back = window.pad[at][0], window.rhs_reversal[at]
+        return cls(inputs, size, outputs, window.stride[at], low, *dilations, back)
 
     @property
     def kind(self) -> Kind | None:
@@ -104,11 +118,15 @@ def conv_as_dot(
     try:
         lhs, rhs, out = map(_sizes, shapes, (labels.lhs, labels.rhs, labels.output))
         rows, features, contracted = lhs["b"], rhs["o"], rhs["i"]
-        axes = [_axis(lhs, rhs, out, label, window, at) for at, label in enumerate(spatial)]
+        axes = [
+            Axis.of([lhs[label], rhs[label], out[label]], window, at)
+            for at, label in enumerate(spatial)
+            if window is not None
+        ]
     except (KeyError, IndexError, ValueError):
         return None
     groups = feature_groups * batch_groups
-    if groups < 1 or rows % batch_groups or features % groups:
+    if len(axes) < len(spatial) or groups < 1 or rows % batch_groups or features % groups:
         return None
     sizes: dict[Kind, list[int]] = {
         "batch": [groups],
@@ -126,29 +144,6 @@ def conv_as_dot(
         prod(sizes["lhs"]),
         prod(sizes["rhs"]),
         prod(sizes["contracted"]),
-    )
-
-
-def _axis(
-    lhs: dict[str, int],
-    rhs: dict[str, int],
-    out: dict[str, int],
-    label: str,
-    window: Window | None,
-    at: int,
-) -> Axis:
-    """Raises KeyError or IndexError where shapes, labels and window do not fit together."""
-    if window is None or window.size[at] != rhs[label]:
-        raise KeyError(label)
-    return Axis(
-        lhs[label],
-        rhs[label],
-        out[label],
-        window.stride[at],
-        window.pad[at][0],
-        window.lhs_dilate[at],
-        window.rhs_dilate[at],
-        window.rhs_reversal[at],
     )
 
 

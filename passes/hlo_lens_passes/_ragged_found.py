@@ -154,12 +154,11 @@ def _of_convolution(conv: Instruction, given: tuple[Shape, Shape]) -> tuple[Side
 def _kind(
     sizes: Sequence[Mapping[str, int | None]], label: str, window: Window | None, at: int
 ) -> str | None:
-    """Raises KeyError or IndexError where labels, shapes and window do not fit together."""
+    """Raises KeyError, IndexError or ValueError where labels, shapes and window do not fit together."""
     lhs, rhs, out = (each[label] for each in sizes)
     if window is None or lhs is None or rhs is None or out is None:
         return None
-    step, low = window.stride[at], window.pad[at][0]
-    return Axis(lhs, rhs, out, step, low, window.lhs_dilate[at], window.rhs_dilate[at]).kind
+    return Axis.of((lhs, rhs, out), window, at).kind
 
 
 def _placed(labels: str, batch: Sequence[str], summed: Sequence[str], free: Sequence[str]) -> Side:
