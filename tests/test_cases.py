@@ -103,6 +103,27 @@ AROUND_THE_BARRIER = """
         join instructions i on i.instr = e.producer where i.name != '{}'
     ) select group_concat(name) from above join instructions using (instr)
     where opcode in ('parameter', 'opt-barrier')"""
+# Of a dense product: what it contracts, what the ragged dot would, and what masks its rows.
+EXPANDED = (
+    "select m.k, r.k, r.factor, (select group_concat(i.name) from members e join instructions i"
+    " on (i.module, i.id) = (e.module, e.instr) where e.role = 'mask'"
+    " and (e.\"table\", e.module, e.row) = ('ragged_dots', r.module, r.id))"
+    " from ragged_dots r join matmuls m using (module, instr)"
+    " where lowering = 'dense_padded' and r.name = '{}'"
+)
+RAGGED = (
+    "select groups, 'ragged ' || replace(variant, '_', '-') from ragged_dots"
+    " where lowering = 'ragged-dot' and name = '{}'"
+)
+CONFIGURED = (
+    "select t.value from custom_calls c, json_tree(c.config) t where c.name = '{}' and t.key = '{}'"
+)
+DTYPES = "select lhs_dtype, rhs_dtype, out_dtype, algorithm, phase from matmuls where name = '{}'"
+AFTER = "select convert_after ->> 'to', convert_after ->> 'via' from matmuls where name = '{}'"
+IN_FRONT = (
+    "select c.value ->> 'from', c.value ->> 'operand', c.value ->> 'via'"
+    " from matmuls, json_each(convert_before) c where name = '{}'"
+)
 PAIR_COLUMNS = {"instructions_between", "compute_between", "is_sync", "wraps", "bytes",
                 "from_memory_space", "to_memory_space"}  # fmt: skip
 
@@ -169,6 +190,42 @@ def questions(facts: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
                         " on i.module = c.module and i.id = c.loop"
                         f" where c.kind = '{kind}' and i.name = '{loop}'"
                     ), answer
+        else:
+            yield from lowering_questions(fact, stated)
+
+
+def lowering_questions(fact: str, stated: Any) -> Iterator[tuple[str, str, object]]:
+    """The same for what matmuls, ragged dots, attention and kernels became."""
+    if fact == "backend_config":
+        for name, fields in stated.items():
+            for field, answer in fields.items():
+                yield f"{name} {field}", CONFIGURED.format(name, field), answer
+    elif fact == "score_matrices":
+        yield fact, "select sum(coalesce(score_values, 0)) from attention", len(stated)
+    elif fact == "ragged_dot":
+        for one in stated:
+            yield fact, RAGGED.format(one["name"]), (one["groups"], one["mode"])
+    elif fact == "dense_expansion":
+        for one in stated:
+            answer = (one["contracting"], one["original_k"], one["factor"], one["mask"])
+            yield fact, EXPANDED.format(one["dot"]), answer
+    elif fact == "dot_flops":
+        for name, answer in stated.items():
+            dense = "lowering = 'dense_padded'"
+            sql = f"select flops from ragged_dots where {dense} and name = '{name}'"
+            if name == "native_equivalent":
+                sql = f"select useful_flops from ragged_dots where {dense}"
+            yield f"{fact} {name}", sql, answer
+    elif fact == "dots":
+        for dot in stated:
+            name = dot["name"]
+            answer = (*dot["in"], dot["out"], dot["algorithm"], dot["phase"])
+            yield f"dtypes of {name}", DTYPES.format(name), answer
+            after = dot["convert_after"]
+            yield f"convert behind {name}", AFTER.format(name), (after["to"], after["via"])
+            for one in dot.get("convert_before", ()):
+                answer = (one["from"], one["operand"], one["via"])
+                yield f"convert in front of {name}", IN_FRONT.format(name), answer
 
 
 def replay_questions(facts: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
