@@ -154,7 +154,7 @@ def _of_convolution(conv: Instruction, given: tuple[Shape, Shape]) -> tuple[Side
 def _kind(
     sizes: Sequence[Mapping[str, int | None]], label: str, window: Window | None, at: int
 ) -> str | None:
-    """Raises KeyError, IndexError or ValueError where labels, shapes and window do not fit together."""
+    """Raises KeyError, IndexError or ValueError where they do not fit together."""
     lhs, rhs, out = (each[label] for each in sizes)
     if window is None or lhs is None or rhs is None or out is None:
         return None
