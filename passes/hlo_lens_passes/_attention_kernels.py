@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.dataflow import value_source
 from hlo_lens.hlo import Instruction, Shape
+from hlo_lens.hlo.attributes import whole_number
 from hlo_lens_passes._attention_sizes import NOT_KNOWN, Sizes
 from hlo_lens_passes._calls import attributes_of, config_of, result_of
 
@@ -178,7 +179,7 @@ def _cudnn(call: Instruction, name: str, config: BackendConfig | None) -> Told:
     dtype = get("intermediate_tensor_shape", "element_type")
     sizes, v_dim = _of_cudnn(arrays, score, _logsumexp(call))
     mask, window = get("mask_type"), get("sliding_window_length")
-    length = int(window) if isinstance(window, int) or str(window).isdigit() else 0
+    length = whole_number(str(window)) or 0
     causal = None
     if isinstance(mask, str):
         causal = "CAUSAL" in mask or length > 0

@@ -273,8 +273,9 @@ def _read_chosen(
         inner = None if operand is None else values.at(operand, spot.axes)
         if limit is None or inner is None or inner.instr.opcode != "select":
             continue
-        numbers = [values.number(inner.operand(branch), inner.axes) for branch in (1, 2)]
-        if numbers[0] is None or numbers[1] is None:
+        given = [values.number(inner.operand(branch), inner.axes) for branch in (1, 2)]
+        numbers = [number for number in given if number is not None]
+        if len(numbers) < 2:
             continue
         compare = _COMPARED[direction]
         yes, no = (compare(limit, n) if turned else compare(n, limit) for n in numbers)

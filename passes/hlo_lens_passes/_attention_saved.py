@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hlo_lens.analysis.congruence import Context
     from hlo_lens.analysis.views import View
     from hlo_lens.hlo import Computation
-    from hlo_lens_passes._attention_exposed import Softmax
+    from hlo_lens_passes._attention_softmax import Softmax
     from hlo_lens_passes._attention_values import Spot
 
 

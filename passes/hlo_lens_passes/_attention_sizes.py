@@ -24,7 +24,7 @@ from hlo_lens_passes._attention_axes import (
 )
 
 if TYPE_CHECKING:
-    from hlo_lens_passes._attention_exposed import Softmax
+    from hlo_lens_passes._attention_softmax import Softmax
     from hlo_lens_passes._attention_values import Spot, Values
 
 

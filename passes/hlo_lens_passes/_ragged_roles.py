@@ -65,7 +65,7 @@ class Roles:
         # Which of the two halves of a fused result the gate is.
         self._gate_of: dict[Ragged, int] = {}
 
-    def set(self) -> None:
+    def assign(self) -> None:
         forward = [one for one in self.found if self._is_forward(one)]
         self._set_forward(forward)
         known: _Known = {}

@@ -201,7 +201,7 @@ class RaggedDotsPass:
             if not found:
                 continue
             module = program.modules[position]
-            Roles(program.analysis(module), found).set()
+            Roles(program.analysis(module), found).assign()
             platform = platforms.get(position)
             told = target_of(program, position, platform if isinstance(platform, str) else None)
             after = module.is_scheduled or program.stages[position] == AFTER
