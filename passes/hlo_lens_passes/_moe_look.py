@@ -13,7 +13,7 @@ from hlo_lens_passes._moe_axes import dimension_numbers, dims_of
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
-    from hlo_lens.hlo import Computation, Instruction, Module
+    from hlo_lens.hlo import Computation, Module
 
 Row = Mapping[str, object]
 _MOVES: Final = MOVES | {"transpose"}
@@ -69,17 +69,23 @@ def _routed_by_argument(analysis: ModuleAnalysis, rows: Mapping[object, Row]) ->
     """Whether an argument weighs, for each token, results of experts, or is what takes tokens to
     experts and back: then a product of a matrix for each expert stands between."""
     entry = analysis.module.entry
+    weighs, batches = any(map(_weighs, rows.values())), {row["batch"] for row in rows.values()}
+    spread: set[tuple[int, ...]] | None = None
     for parameter in () if entry is None else entry.parameters:
         sizes = dims_of(parameter.shape_text)
-        if sizes is None or sum(size > 1 for size in sizes) < 2:
+        wide = () if sizes is None else _wide(sizes)
+        if len(wide) < 2 or not parameter.shape_text.startswith(_FLOATS):
             continue
-        if not parameter.shape_text.startswith(_FLOATS):
-            continue
+        if not weighs and batches.isdisjoint(wide):
+            if spread is None:
+                spread = set(_spread(analysis.module))
+            if wide not in spread:
+                continue
         users = consumers(analysis.graph, parameter, moves=_MOVES)
         products = [row for user in users if (row := rows.get(user.id)) is not None]
-        if any(map(_weighs, products)) or any(map(_spreads, users)):
+        if any(map(_weighs, products)) or any(_is_spread(u.computation, u.index) for u in users):
             return True
-        if len(products) > 1 and _among(rows.values(), sizes):
+        if len(products) > 1 and not batches.isdisjoint(wide):
             return True
     return False
 
@@ -96,20 +102,24 @@ def _summed(row: Row) -> bool:
     return isinstance(row["k"], int) and row["k"] > 1 and bool(told)
 
 
-def _spreads(user: Instruction) -> bool:
-    """An array of two dimensions or more, repeated along another."""
-    if user.opcode != "broadcast" or not user.operands:
+def _wide(sizes: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(size for size in sizes if size > 1))
+
+
+def _spread(module: Module) -> Iterator[tuple[int, ...]]:
+    """The sizes of arrays of two dimensions or more that are repeated along another."""
+    for computation in module.computations:
+        for index, opcode in enumerate(computation.opcodes):
+            if opcode == "broadcast" and _is_spread(computation, index):
+                given = dims_of(computation.shape_of(computation.operand_indices(index)[0]))
+                yield _wide(given or ())
+
+
+def _is_spread(computation: Computation, index: int) -> bool:
+    operands = computation.operand_indices(index)
+    if computation.opcode_of(index) != "broadcast" or not operands:
         return False
-    given, sizes = dims_of(user.operands[0].shape_text), dims_of(user.shape_text)
-    return (
-        given is not None
-        and sizes is not None
-        and sum(size > 1 for size in given) > 1
-        and sum(size > 1 for size in sizes) > sum(size > 1 for size in given)
-    )
-
-
-def _among(rows: Iterable[Row], sizes: tuple[int, ...]) -> bool:
-    """Whether a product is one for each index of a dimension of these sizes."""
-    batches = {row["batch"] for row in rows}
-    return any(size > 1 and size in batches for size in sizes)
+    given, sizes = dims_of(computation.shape_of(operands[0])), dims_of(computation.shape_of(index))
+    if given is None or sizes is None:
+        return False
+    return 1 < len(_wide(given)) < len(_wide(sizes))
