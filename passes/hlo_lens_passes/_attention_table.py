@@ -160,10 +160,10 @@ IN_MEMORY: Final = Rule(
 AGAIN: Final = Rule(
     "attention-forward-twice",
     "note",
-    "The forward of an attention runs again in the backward.",
+    "The forward of an exposed attention runs again in the backward.",
     "Its row is `recomputed`: it stands under rematted_computation, or computes what an earlier"
-    " site did. A checkpoint policy that saves the output (and the logsumexp of a flash kernel)"
-    " leaves one run. One finding is of the sites of a loop that are alike.",
+    " site did. A checkpoint policy that saves the output leaves one run. One finding is of the"
+    " sites of a loop that are alike. Of kernels, `kernel-run-again` tells.",
 )
 RULES: Final = (FELL_BACK, IN_MEMORY, AGAIN)
 
@@ -198,13 +198,12 @@ def in_memory(rows: Numbered) -> Iterator[Finding]:
 
 
 def again(rows: Numbered) -> Iterator[Finding]:
-    for alike in _alike([one for one in rows if one[1]["recomputed"]]):
-        row = alike[0][1]
+    exposed = [one for one in rows if one[1]["route"] == "exposed" and one[1]["recomputed"]]
+    for alike in _alike(exposed):
         runs = [one["executions"] for _, one in alike]
         known = [one for one in runs if isinstance(one, int)]
         step = f"{sum(known):,} times a step" if len(known) == len(runs) else "in the backward"
-        what = row["kernel"] or "exposed attention"
-        why = f"{_who(alike)} the forward run again ({what}), {step}"
+        why = f"{_who(alike)} the forward of an exposed attention run again, {step}"
         yield _finding(AGAIN, why, alike)
 
 

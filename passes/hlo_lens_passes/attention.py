@@ -73,6 +73,10 @@ def _by_module(facts: Facts, table: str) -> dict[int, list[Row]]:
     return found
 
 
+_Site = tuple[Row, Mapping[str, Sequence["Instruction"]]]
+"""A row, and its members by role."""
+
+
 class _Module:
     """The sites of one module."""
 
@@ -85,9 +89,9 @@ class _Module:
 
     def rows(
         self, calls: Sequence[Row], matmuls: Sequence[Row]
-    ) -> list[tuple[Row, Mapping[str, Sequence[Instruction]]]]:
+    ) -> list[_Site]:
         """Each site with its members by role, in the order of the text."""
-        found: list[tuple[Row, Mapping[str, Sequence[Instruction]]]] = [
+        found: list[_Site] = [
             (self._fused(site), {"call": site.calls}) for site in fused_sites(self.analysis, calls)
         ]
         fused = [row for row, _ in found]
@@ -98,6 +102,7 @@ class _Module:
             for site in exposed:
                 row = self._exposed(site, finder, site in again, fused)
                 found.append((row, {role: tuple(its) for role, its in site.roles.items()}))
+        _judge_labelled([row for row, _ in found])
         return sorted(found, key=lambda one: one[0]["instr"])
 
     # -- fused ------------------------------------------------------------------------------------
@@ -106,17 +111,9 @@ class _Module:
         told = site.told
         row: Row = common(self.program, self.position, site.calls[0])
         evidence = [f"custom call {site.rows[0]['target']}", *told.why]
-        recomputed = None
-        if site.direction == "fwd":
-            same = any(one["id"] in self.again_rows for one in site.rows)
-            labelled = row["phase"] == "remat"
-            recomputed = same or labelled
-            if same:
-                evidence.append("computes what an earlier call did")
-            if labelled:
-                evidence.append("stands under rematted_computation")
-        elif site.direction == "bwd":
-            recomputed = False
+        again = any(one["id"] in self.again_rows for one in site.rows)
+        if again:
+            evidence.append("computes what an earlier call did")
         score = None if told.score is None else parse_shape(told.score)
         causal_share = _share(told.causal, told.window, told.sizes.q_length, told.sizes.kv_length)
         workspace = [one["workspace_bytes"] for one in site.rows]
@@ -125,7 +122,7 @@ class _Module:
         return row | {
             "route": site.route,
             "direction": site.direction,
-            "recomputed": recomputed,
+            "recomputed": None if site.direction is None else again and site.direction == "fwd",
             "kernel": site.kernel,
             "causal": told.causal,
             "window": told.window,
@@ -148,12 +145,9 @@ class _Module:
         mask = site.softmax.mask
         lengths = sizes.q_length, sizes.kv_length
         score = _spelled(score_text(site))
-        labelled = site.direction == "fwd" and row["phase"] == "remat"
         neighbour = fused[0] if fused else None
         evidence = [*_evidence(site)]
-        if labelled:
-            evidence.append("stands under rematted_computation")
-        elif again:
+        if again:
             evidence.append("computes what an earlier site did")
         if neighbour is not None:
             evidence.append(f"another site is a {neighbour['route']} kernel")
@@ -161,7 +155,7 @@ class _Module:
         return row | {
             "route": "exposed",
             "direction": site.direction,
-            "recomputed": labelled or again,
+            "recomputed": again,
             "kernel": None,
             "causal": mask.causal(*lengths),
             "window": mask.window,
@@ -195,6 +189,19 @@ class _Module:
             at = caller.caller
         phase = self.analysis.phase(site.product).phase
         return phase in ("bwd", "remat"), at.index, site.product.id
+
+
+def _judge_labelled(rows: Sequence[Row]) -> None:
+    """A forward under `rematted_computation` runs again where there is another forward; where there
+    is none, that of the forward pass was dead, and it is the only one."""
+    forward = [row for row in rows if row["direction"] == "fwd"]
+    another = any(row["phase"] not in ("remat", "bwd") for row in forward)
+    for row in forward:
+        if row["phase"] == "remat":
+            row["evidence"].append("stands under rematted_computation")
+            row["recomputed"] = row["recomputed"] or another
+            if not row["recomputed"]:
+                row["evidence"].append("no other forward is there")
 
 
 def _evidence(site: Exposed) -> Iterator[str]:

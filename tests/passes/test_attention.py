@@ -839,6 +839,21 @@ def test_kernels_of_two_backwards_are_two_sites() -> None:
     assert [roles(text, row) for row in (0, 1)] == [{"call": "dq.1 dkv.1"}, {"call": "dq.2 dkv.2"}]
 
 
+def test_a_kernel_under_a_checkpoint_runs_again_only_where_another_forward_does() -> None:
+    """The output is not used: the forward pass has no kernel, and the replay is the only run."""
+    again, back = "transpose(jvp(f))/rematted_computation", "transpose(jvp(f))"
+    calls = [
+        f"o.2|({BF}, f32[2,3,6])|q, k, v|{again}|fa_fwd",
+        f"d|({BF}, {BF}, {BF})|q, k, v, o, do, o.2|{back}|mha_backward",
+    ]
+    sql = "select kernel, recomputed from attention where direction = 'fwd' order by id"
+    assert ask(pallas(f"o|{BF}|k, q, v|other(f)|rms_forward", *calls), sql) == [
+        ("fa_fwd", 0)
+    ]
+    twice = [("mha_forward", 0), ("fa_fwd", 1)]
+    assert ask(pallas(f"o|{BF}|q, k, v|jvp(f)|mha_forward", *calls), sql) == twice
+
+
 def splash(kernel: str, q: str, k: str) -> str:
     name = f'metadata={{op_name="jit(f)/{kernel}/pallas_call"}}'
     attributes = f', custom_call_target="tpu_custom_call", {name}'
