@@ -65,7 +65,7 @@ def find_exchanged(
     taken = {base for one in forward for base in _bases(products, products.found[one])}
     gradients = [
         one.number
-        for one in _unique(products)
+        for one in products.unique()
         if one.rows
         and one.number not in forward
         and not tokens & products.cut(one).all
@@ -74,7 +74,7 @@ def find_exchanged(
     unviewed = {products.numbers.unviewed(one) for one in masks}
     moves = {
         one.number: "dispatch" if tokens & products.cut(one).summed else "combine"
-        for one in _unique(products)
+        for one in products.unique()
         if one is combine
         or (tokens & products.cut(one).all and unviewed & set(_bases(products, one)))
     }
@@ -91,7 +91,3 @@ def _bases(products: Products, product: Product) -> Iterator[int]:
         base = products.numbers.unviewed(operand)
         if not products.flow.is_constant(base):
             yield base
-
-
-def _unique(products: Products) -> Iterator[Product]:
-    yield from {id(product): product for product in products.found.values()}.values()

@@ -135,6 +135,10 @@ class Products:
     def cut(self, product: Product) -> Cut:
         return self._cuts[product.number]
 
+    def unique(self) -> Iterator[Product]:
+        """Each product once, also where two numbers stand for it."""
+        yield from {id(product): product for product in self.found.values()}.values()
+
     # -- reading ----------------------------------------------------------------------------------
 
     def _read(self, context: Context) -> None:

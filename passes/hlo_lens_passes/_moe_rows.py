@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.calls import written_instruction
 from hlo_lens.analysis.collectives import shape_of
-from hlo_lens_passes._moe_blocks import Block, find_blocks
+from hlo_lens_passes._moe_block import Block
+from hlo_lens_passes._moe_blocks import find_blocks
 from hlo_lens_passes._moe_products import Products
 from hlo_lens_passes._moe_routing import ALL_TO_ALL, Moved, Router, Routing, size_of
 from hlo_lens_passes._moe_shared import Shared

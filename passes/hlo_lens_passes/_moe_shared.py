@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hlo_lens_passes._moe_axes import leaves
 
 if TYPE_CHECKING:
-    from hlo_lens_passes._moe_blocks import Block
+    from hlo_lens_passes._moe_block import Block
     from hlo_lens_passes._moe_products import Product, Products
     from hlo_lens_passes._moe_routing import Routing
 

@@ -88,7 +88,7 @@ TABLE = Table(
             "bool",
             "structural",
             "whether a token's choice can be dropped: where an expert has fewer slots than there"
-            " are tokens; NULL where rows are exchanged, whose buffers may be too small",
+            " are tokens for them; NULL where rows are exchanged, whose buffers may be too small",
         ),
         Column(
             "gated",
@@ -223,7 +223,7 @@ class MoePass:
                     Member("moe", number, role, position, instr)
                     for role, instr in written(part.roles)
                 )
-                findings += _findings(position, number, rows[-1], balance)
+                findings += _findings(position, number, rows[-1], part.block.among, balance)
         return PassResult({"moe": rows}, members, findings)
 
 
@@ -261,8 +261,8 @@ def _columns(
     wires = [sent.get((position, instr.id)) for instr in part.sent]
     bytes_sent = [size for size in wires if isinstance(size, int)]
     drops: bool | None = None
-    if block.path == "fixed_capacity" and block.capacity is not None and block.tokens is not None:
-        drops = block.capacity < block.tokens
+    if block.path == "fixed_capacity" and block.capacity is not None and block.among is not None:
+        drops = block.capacity < block.among
     elif not part.exchanged:
         drops = False
     return {
@@ -294,8 +294,13 @@ def _balance(chosen: Chosen, columns: Mapping[str, object]) -> Balance | None:
 
 
 def _findings(
-    position: int, number: int, row: Mapping[str, object], balance: Balance | None
+    position: int,
+    number: int,
+    row: Mapping[str, object],
+    among: int | None,
+    balance: Balance | None,
 ) -> list[Finding]:
+    """among: how many tokens share the slots."""
     told: list[tuple[Rule, str, str]] = []
     name, experts, top_k = row["name"], row["experts"], row["top_k"]
     again = row["phase"] in ("bwd", "remat")
@@ -306,7 +311,7 @@ def _findings(
         told.append((DENSE, f"{name}: every token goes through all {experts} experts{more}",
                      "a ragged product computes the chosen rows only"))  # fmt: skip
     if row["drops"] and not again:
-        told.append((DROPS, f"{name}: {experts} experts of {row['capacity']} slots{_factor(row)};"
+        told.append((DROPS, f"{name}: {experts} experts of {row['capacity']} slots{_factor(row, among)};"
                      " what does not fit is dropped",
                      "raise the capacity factor, or use a path without drops"))  # fmt: skip
     if balance is not None and balance.side == "routing":
@@ -322,15 +327,17 @@ def _findings(
     ]  # fmt: skip
 
 
-def _factor(row: Mapping[str, object]) -> str:
-    """The capacity factor, where it is known."""
-    sizes = [row[name] for name in ("capacity", "experts", "tokens", "top_k")]
+def _factor(row: Mapping[str, object], among: int | None) -> str:
+    """For how many tokens, and the capacity factor, where it is known."""
+    if not among:
+        return ""
+    sizes = [row[name] for name in ("capacity", "experts", "top_k")]
     known = [size for size in sizes if isinstance(size, int) and size]
     if len(known) < len(sizes):
-        return f" for {row['tokens']} tokens" if row["tokens"] else ""
-    capacity, experts, tokens, top_k = known
-    factor = capacity * experts / (tokens * top_k)
-    return f" for {tokens} tokens that choose {top_k} (capacity factor {factor:g})"
+        return f" for {among} tokens"
+    capacity, experts, top_k = known
+    factor = capacity * experts / (among * top_k)
+    return f" for {among} tokens that choose {top_k} (capacity factor {factor:g})"
 
 
 PASS = MoePass()
