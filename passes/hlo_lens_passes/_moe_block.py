@@ -15,8 +15,8 @@ class Block:
     members: those with a matrix for each expert, by what they are; forward: of these, no gradients;
     joined: products that are one with others, such as the router's. moves: what takes rows to
     experts, and puts results together, as `dispatch` and `combine`. router: the number of its
-    router. experts, tokens, capacity (slots of an expert): where axes tell; among: how many tokens share
-    the slots, fewer than all where they are dispatched batch by batch. told: what showed it.
+    router. experts, tokens, capacity (slots of an expert): where axes tell; among: how many tokens
+    share the slots, fewer than all where they are dispatched batch by batch. told: what showed it.
     """
 
     path: Path

@@ -132,8 +132,8 @@ class _Search:
                 size_along(self.product.summed, experts),
                 size_along(self.product.summed, slots),
             )
-            free = self.product.rhs if self.yours == self.product.right else self.product.lhs
-            rows = size_along(free, tokens) * size_along(self.product.batch, self.cut.batch)
+            among = self._tokens()
+            rows = among * size_along(self.product.batch, self.cut.batch)
             moves = dict(self._moves(experts | slots, tokens))
             told = [choice[1], f"dispatch into {count} experts of {each} slots"]
             return Block(

@@ -311,8 +311,8 @@ def _findings(
         told.append((DENSE, f"{name}: every token goes through all {experts} experts{more}",
                      "a ragged product computes the chosen rows only"))  # fmt: skip
     if row["drops"] and not again:
-        told.append((DROPS, f"{name}: {experts} experts of {row['capacity']} slots{_factor(row, among)};"
-                     " what does not fit is dropped",
+        told.append((DROPS, f"{name}: {experts} experts of {row['capacity']} slots"
+                     f"{_factor(row, among)}; what does not fit is dropped",
                      "raise the capacity factor, or use a path without drops"))  # fmt: skip
     if balance is not None and balance.side == "routing":
         told.append((ROUTING, f"{name}: routing is estimated at {balance.routing:.3g} us, the"
