@@ -57,22 +57,31 @@ class Target:
 def target_of(program: Program, position: int, platform: str | None) -> Target:
     """From the side file of the compile, the file name of XLA's dump, and what the text shows
     (`platform`, as the modules table tells it)."""
-    path = program.side_files.get(PROVENANCE)
-    try:
-        told = None if path is None else json.loads(path.read_text(encoding="utf-8"))
-        if told is not None:
-            of = told["target"]
-            flags = dict(_flag(str(one)) for one in told.get("flags") or ())
-            return Target(of.get("platform"), of.get("chip"), flags)
-    except (OSError, ValueError, AttributeError, TypeError, KeyError):
-        pass
+    told = _provenance(program)
+    given = told.get("flags")
+    if given is None and isinstance(environment := told.get("environment"), dict):
+        # What was not made by `hlolens compile` has them as they were set.
+        given = str(environment.get("XLA_FLAGS", "")).split()
+    flags = dict(_flag(str(one)) for one in given) if isinstance(given, list) else None
+    if isinstance(of := told.get("target"), dict):
+        return Target(of.get("platform"), of.get("chip"), flags)
     name = read_name(os.path.basename(program.modules[position].filename or ""))
     chip = None if name is None or name.platform is None else name.platform.removesuffix("_gpu")
     if chip is not None and chip.startswith("gfx"):
-        return Target("rocm", chip)
+        return Target("rocm", chip, flags)
     if chip is not None and chip.startswith("sm_"):
-        return Target("cuda", chip)
-    return Target(platform, None)
+        return Target("cuda", chip, flags)
+    return Target(platform, None, flags)
+
+
+def _provenance(program: Program) -> Mapping[str, object]:
+    """What the compile says of itself; {} where it does not, or not as JSON."""
+    path = program.side_files.get(PROVENANCE)
+    try:
+        told = {} if path is None else json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _flag(text: str) -> tuple[str, str]:
@@ -124,7 +133,7 @@ def _fusion(found: Ragged, target: Target) -> Iterator[Check]:
     if found.variant == "contracting":
         why = "a weight gradient takes a newer cuDNN than the forward product"
         yield Check("cudnn: variant", "unknown", why)
-    yield Check("cudnn: version", "unknown", "9.22 or newer; the text does not name it")
+    yield Check("cudnn: version", "unknown", "has to be 9.22 or newer; the text does not name it")
     yield _ampere(target.chip)
 
 
@@ -132,21 +141,27 @@ def _ampere(chip: str | None) -> Check:
     """cuDNN's fusion asks for compute capability 8.0; chips have names, or numbers in a dump."""
     rule = "cudnn: architecture"
     if chip is None:
-        return Check(rule, "unknown", "Ampere or newer; the text does not name it")
+        return Check(rule, "unknown", "needs Ampere or newer; the text does not name it")
     number = chip.removeprefix("sm_").partition(".")[0]
     old = int(number) < 8 if number.isdecimal() else chip.startswith(_BEFORE_AMPERE)
-    return Check(rule, "no" if old else "yes", f"Ampere or newer, {'not ' if old else ''}{chip}")
+    return Check(rule, "no" if old else "yes", f"needs Ampere or newer; this is {chip}")
 
 
 def _library(found: Ragged, target: Target) -> Iterator[Check]:
     yield Check("hipblaslt: flag", *target.flag(GROUPED, True), soft=True)
     yield Check("hipblaslt: library", *target.flag(LIBRARY, True), soft=True)
     if target.chip is None:
-        yield Check("hipblaslt: architecture", "unknown", "the text does not name it")
+        yield Check(
+            "hipblaslt: architecture",
+            "unknown",
+            "groups on gfx942 and gfx950; the text does not name it",
+        )
         return
     dtypes = _LIBRARY_DTYPES.get(target.chip)
     if dtypes is None:
-        yield Check("hipblaslt: architecture", "no", f"gfx942 and gfx950, not {target.chip}")
+        yield Check(
+            "hipblaslt: architecture", "no", f"groups on gfx942 and gfx950, not on {target.chip}"
+        )
         return
     yield Check("hipblaslt: architecture", "yes", target.chip)
     yield _dtype("hipblaslt", found, dtypes, f" on {target.chip}")
@@ -156,13 +171,15 @@ def _dtype(of: str, found: Ragged, dtypes: tuple[str, ...], where: str = "") -> 
     words = " or ".join(dtypes)
     given = [dtype for dtype in found.dtypes if dtype is not None]
     if not given:
-        return Check(f"{of}: dtype", "unknown", f"{words}{where}; not known here")
+        return Check(f"{of}: dtype", "unknown", f"takes {words}{where}; not known here")
     wrong = [dtype for dtype in given if dtype not in dtypes]
     if wrong:
-        return Check(f"{of}: dtype", "no", f"{words}{where}, not {wrong[0]}")
+        return Check(f"{of}: dtype", "no", f"takes {words}{where}, not {wrong[0]}")
     if len(set(given)) > 1:
-        return Check(f"{of}: dtype", "no", f"one dtype, not {' and '.join(dict.fromkeys(given))}")
-    return Check(f"{of}: dtype", "yes", f"{given[0]}{where}")
+        return Check(
+            f"{of}: dtype", "no", f"takes one dtype, not {' and '.join(dict.fromkeys(given))}"
+        )
+    return Check(f"{of}: dtype", "yes", f"takes {given[0]}{where}")
 
 
 def _triton(target: Target) -> Iterator[Check]:
@@ -170,16 +187,32 @@ def _triton(target: Target) -> Iterator[Check]:
     yield Check("triton: tiling propagation", *target.flag(TILING, False), soft=True)
 
 
+_NAMES: Final = {
+    "cpu": "CPU",
+    "cudnn": "cuDNN",
+    "gpu": "GPU",
+    "hipblaslt": "hipBLASLt",
+    "tpu": "TPU",
+}
+
+
 def why_not(checks: tuple[Check, ...]) -> str:
     """The answer in a line, by the library of the platform: Triton's fusion is an experiment."""
     own = [one for one in checks if not one.rule.startswith("triton")]
     for one in own:
         if one.answer == "no" and not one.soft:
-            return f"not supported: {one.rule}: {one.why}"
+            return f"not supported: {_spelled(one)}"
     for one in own:
         if one.answer == "no":
-            return f"not enabled: {one.rule}: {one.why}"
+            return f"not enabled: {_spelled(one)}"
     for one in own:
         if one.answer == "unknown":
-            return f"unknown: {one.rule}: {one.why}"
+            return f"unknown: {_spelled(one)}"
     return "unknown: every condition that is known holds"
+
+
+def _spelled(check: Check) -> str:
+    """`hipBLASLt takes f16 on gfx950, not bf16`, `hipBLASLt: --flag=false`."""
+    name = _NAMES[check.rule.partition(":")[0]]
+    colon = "" if check.why.startswith(("takes ", "needs ", "groups ", "has ")) else ":"
+    return f"{name}{colon} {check.why}"

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hlo_lens_passes._ragged_support import GROUPED
 
 from hlo_lens.facts import Facts
 from hlo_lens.program import load
@@ -204,12 +205,12 @@ def test_a_transposed_weight_is_told_where_dimension_numbers_are_gone() -> None:
 @pytest.mark.parametrize(
     ("case", "target", "begins"),
     [
-        ("moe/ragged-padded", "rocm-gfx950", "not enabled: hipblaslt: flag: "),
-        ("moe/ragged-bf16", "rocm-gfx950", "not supported: hipblaslt: dtype: f16 on gfx950"),
-        ("moe/ragged-padded", "cuda-h100", "not enabled: cudnn: flag: "),
-        ("moe/ragged-contracting", "cuda-h100", "not enabled: cudnn: flag: "),
-        ("moe/ragged", "cpu", "not supported: cpu: "),
-        ("moe/ragged-batch", "rocm-gfx950", "not supported: gpu: ragged dimension: "),
+        ("moe/ragged-padded", "rocm-gfx950", "not enabled: hipBLASLt: --"),
+        ("moe/ragged-bf16", "rocm-gfx950", "not supported: hipBLASLt takes f16 on gfx950"),
+        ("moe/ragged-padded", "cuda-h100", "not enabled: cuDNN: "),
+        ("moe/ragged-contracting", "cuda-h100", "not enabled: cuDNN: "),
+        ("moe/ragged", "cpu", "not supported: CPU: "),
+        ("moe/ragged-batch", "rocm-gfx950", "not supported: GPU: a ragged batch"),
         ("moe/ragged-grouped", "rocm-gfx950", "None"),
         ("moe/ragged-contracting", "rocm-gfx950", "None"),
         ("moe/ragged-layer-f16", "rocm-gfx950", "None"),
@@ -227,7 +228,7 @@ def test_one_finding_for_what_is_expanded_for_one_reason() -> None:
     assert len(finding.evidence) == 7
     assert finding.message.endswith(
         "and 6 others are ragged dots run as dense products over 4 groups: 4 times the useful FLOP"
-        " and 5,505,024 extra bytes; not supported: hipblaslt: dtype: f16 on gfx950, not bf16"
+        " and 5,505,024 extra bytes; not supported: hipBLASLt takes f16 on gfx950, not bf16"
     )
 
 
@@ -270,7 +271,7 @@ def test_the_published_pair_on_gfx950() -> None:
         ("reduce", "reduce"),
     ]  # fmt: skip
     ((why,),) = ask_file(file, "select why_not_grouped from ragged_dots")
-    assert why == "unknown: hipblaslt: flag: the flags of the compile are not known"
+    assert why == f"not enabled: hipBLASLt: --{GROUPED}=false"
     for case in ("dense-masked", "fixed-capacity"):
         for file in texts(f"gfx950/moe/{case}/*.txt"):
             assert ask_file(file, "select * from ragged_dots") == []
