@@ -170,6 +170,128 @@ def test_two_masks_of_different_origin_are_two_layers() -> None:
     assert ask(apart, "select count(*) from moe") == [(0,)]
 
 
+BATCHED = """HloModule m
+ENTRY main {
+  x = f32[2,12,8] parameter(0)
+  w = f32[3,8,5] parameter(1)
+  places = f32[2,12,3,4] parameter(2)
+  rows = f32[2,8,3,4] dot(x, places), lhs_batch_dims={0}, lhs_contracting_dims={1},
+    rhs_batch_dims={0}, rhs_contracting_dims={1}
+  slots = f32[3,2,4,8] transpose(rows), dimensions={2,0,3,1}
+  done = f32[3,2,4,5] dot(slots, w), lhs_batch_dims={0}, lhs_contracting_dims={3},
+    rhs_batch_dims={0}, rhs_contracting_dims={1}
+  ROOT y = f32[2,5,12] dot(done, places), lhs_batch_dims={1}, lhs_contracting_dims={0,2},
+    rhs_batch_dims={0}, rhs_contracting_dims={2,3}
+}
+"""
+
+
+def test_slots_of_each_batch() -> None:
+    # As MaxText writes it (BSM,BSEC->EBCM): 4 slots an expert for the 12 tokens of each batch.
+    assert check_table(BATCHED, PATH) == [("fixed_capacity", 3, 4, 24, None, 1, None, 1920)]
+    assert "3 experts of 4 slots for 12 tokens" in said(BATCHED)[0][1]
+    roomy = BATCHED.replace(",4", ",12").replace("[2,12,3,12]", "[2,12,3,12]")
+    assert ask(roomy, "select capacity, tokens, drops from moe") == [(12, 24, 0)]
+
+
+SELECTED = """HloModule m
+larger {
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  first = pred[] compare(a, b), direction=GE
+  v = f32[] select(first, a, b)
+  k = s32[] select(first, i, j)
+  ROOT r = (f32[], s32[]) tuple(v, k)
+}
+ENTRY main {
+  x = f32[12,8] parameter(0)
+  wr = f32[8,3] parameter(1)
+  w = f32[3,8,5] parameter(2)
+  seat = s32[12] parameter(3)
+  scores = f32[12,3] dot(x, wr), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  places = s32[12,3] iota(), iota_dimension=1
+  low = f32[] constant(-inf)
+  zero = s32[] constant(0)
+  best = (f32[12], s32[12]) reduce(scores, places, low, zero), dimensions={1}, to_apply=larger
+  chosen = s32[12] get-tuple-element(best), index=1
+  four = s32[] constant(4)
+  fours = s32[12] broadcast(four), dimensions={}
+  base = s32[12] multiply(chosen, fours)
+  slot = s32[12] add(base, seat)
+  none = f32[] constant(0)
+  empty = f32[12,8] broadcast(none), dimensions={}
+  at = s32[12,1] reshape(slot)
+  filled = f32[12,8] scatter(empty, at, x), update_window_dims={1}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=take
+  slots = f32[3,4,8] reshape(filled)
+  done = f32[3,4,5] dot(slots, w), lhs_batch_dims={0}, lhs_contracting_dims={2},
+    rhs_batch_dims={0}, rhs_contracting_dims={1}
+  flat = f32[12,5] reshape(done)
+  ROOT y = f32[12,5] gather(flat, slot), offset_dims={1}, collapsed_slice_dims={0},
+    start_index_map={0}, index_vector_dim=1, slice_sizes={1,5}
+}
+take {
+  a = f32[] parameter(0)
+  ROOT b = f32[] parameter(1)
+}
+"""
+
+
+def test_rows_put_into_slots_by_index() -> None:
+    # The router is a maximum with its place: one expert a token.
+    assert check_table(SELECTED, PATH) == [("fixed_capacity", 3, 4, 12, 1, 1, None, 960)]
+    assert ask(SELECTED, ROLES) == [
+        ("gather", "y"), ("product", "done"), ("router", "scores"), ("scatter", "filled"),
+        ("top_k", "best"),
+    ]  # fmt: skip
+    assert "(capacity factor 1)" in said(SELECTED)[0][1]
+    # Slots that the program is given are nobody's choice.
+    given = SELECTED.replace("add(base, seat)", "add(seat, seat)")
+    assert ask(given, "select count(*) from moe") == [(0,)]
+
+
+EXCHANGED = """HloModule m, replica_count=1, num_partitions=3
+ENTRY main {
+  x = f32[12,8] parameter(0)
+  wr = f32[8,3] parameter(1)
+  w = f32[8,5] parameter(2)
+  seats = f32[12,4] parameter(3)
+  scores = f32[12,3] dot(x, wr), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  top = (f32[12,1], s32[12,1]) topk(scores), k=1, largest=true
+  chosen = s32[12,1] get-tuple-element(top), index=1
+  flat = s32[12] reshape(chosen)
+  all = s32[12,3] iota(), iota_dimension=1
+  each = s32[12,3] broadcast(flat), dimensions={0}
+  hit = pred[12,3] compare(all, each), direction=EQ
+  hot = f32[12,3] convert(hit)
+  one = f32[12,3,4] broadcast(hot), dimensions={0,1}
+  two = f32[12,3,4] broadcast(seats), dimensions={0,2}
+  places = f32[12,3,4] multiply(one, two)
+  rows = f32[3,4,8] dot(places, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  there = f32[3,4,8] all-to-all(rows), channel_id=1, replica_groups={{0,1,2}}, dimensions={0},
+    use_global_device_ids=true
+  mine = f32[12,8] reshape(there)
+  done = f32[12,5] dot(mine, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  parts = f32[3,4,5] reshape(done)
+  back = f32[3,4,5] all-to-all(parts), channel_id=2, replica_groups={{0,1,2}}, dimensions={0},
+    use_global_device_ids=true
+  ROOT y = f32[12,5] dot(places, back), lhs_contracting_dims={1,2}, rhs_contracting_dims={0,1}
+}
+"""
+
+
+def test_slots_that_travel_to_one_expert_a_device() -> None:
+    assert check_table(EXCHANGED, PATH) == [("fixed_capacity", 3, 4, 12, 1, 1, None, 960)]
+    assert ask(EXCHANGED, ROLES) == [
+        ("all_to_all", "back"), ("all_to_all", "there"), ("combine", "y"), ("dispatch", "rows"),
+        ("product", "done"), ("router", "scores"), ("top_k", "top"),
+    ]  # fmt: skip
+    # Two thirds of 3·4·8 floats leave, and of 3·4·5.
+    assert ask(EXCHANGED, "select all_to_all_bytes from moe") == [(2 * 4 * (96 + 60) // 3,)]
+
+
 def test_the_absorbed_projections_of_latent_attention_are_none() -> None:
     # A product a head between two others, all with weights: a projection in, one a head, and out.
     latent = """HloModule m
@@ -405,6 +527,30 @@ def test_what_another_choice_moves_is_not_counted() -> None:
 """,
     )
     assert ask(more, "select routing_ops from moe") == [(4,)]
+
+
+# -- balance --------------------------------------------------------------------------------------
+
+
+def test_balance_is_an_estimate_by_the_device_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLOLENS_SPEC", "v6e")
+    # 1,320 bytes at 1.638 TB/s are more than 2,880 FLOP at 918 TFLOP/s.
+    assert ask(RAGGED, "select balance from moe") == [("routing",)]
+    ((evidence,),) = ask(RAGGED, "select evidence from moe")
+    assert "v6e: routing 0.000806 us at 1.638 TB/s, compute 3.14e-06 us" in str(evidence)
+    assert [rule for rule, _ in said(RAGGED)] == ["moe-routing-heavy"]
+    assert ask(DENSE, "select balance from moe") == [("compute",)]
+    monkeypatch.delenv("HLOLENS_SPEC")
+    assert ask(RAGGED, "select balance from moe") == [(None,)]
+
+
+def test_a_spec_without_peaks_estimates_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spec = tmp_path / "own.toml"
+    spec.write_text('[[device]]\nname = "own"\n[device.fast]\nlink_bandwidth = 1e9\n')
+    monkeypatch.setenv("HLOLENS_SPEC", str(spec))
+    assert ask(RAGGED, "select balance from moe") == [(None,)]
 
 
 # -- committed fixtures ---------------------------------------------------------------------------

@@ -145,6 +145,28 @@ def test_probes_on_v6e(name: str, path: str, flops: int) -> None:
     ]
 
 
+def corpus(number: str) -> Path:
+    return unpacked("corpus/hlo-corpus.tar.xz") / "valid" / f"{number}.hlo"
+
+
+def test_deepseek_with_shared_experts() -> None:
+    # 64 experts of width 1,408 and two shared ones (2,816), 6 chosen; a decode step has one token.
+    sql = "select path, experts, tokens, top_k, shared_experts, gated, gemm_flops from moe"
+    each = 3 * 2 * 64 * 2048 * 1408
+    assert ask_file(corpus("14138"), sql) == [("dense_masked", 64, 64, 6, 2, 1, 64 * each)]
+    assert ask_file(corpus("14137"), sql) == [("dense_masked", 64, 1, 6, 2, 1, each)]
+
+
+def test_mixtral_with_an_expert_a_device() -> None:
+    # 32 layers unrolled, no op_names: what is replayed is in the row of the forward. A device has
+    # 8·1,024 rows, three products, and as many again; six gradients.
+    sql = """select phase, path, experts, local_experts, capacity, tokens, top_k, drops, gated,
+             gemm_flops from moe group by 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 having count(*) = 32"""
+    flops = 6 * 2 * 8192 * 4096 * 14336
+    block = ("fixed_capacity", 8, None, 1024, 4096, 2, 1, 1, flops)
+    assert ask_file(corpus("09950"), sql) == [(None, *block), ("bwd", *block)]
+
+
 @pytest.mark.parametrize(
     "name",
     ["llama2-7b.unroll32.full.opt.hlo", "gemma2-9b.full.tpu7x.opt.hlo", "s.full.nowe.opt.hlo"],
