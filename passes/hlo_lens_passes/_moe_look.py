@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.dataflow import MOVES, consumers
-from hlo_lens_passes._moe_axes import dimension_numbers, dims_of
+from hlo_lens_passes._moe_axes import dims_of
+from hlo_lens_passes._moe_rules import dimension_numbers
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis

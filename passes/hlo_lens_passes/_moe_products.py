@@ -14,18 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hlo_lens.hlo import Instruction
-from hlo_lens_passes._moe_axes import (
-    Axes,
-    Axis,
-    AxisFlow,
+from hlo_lens_passes._moe_axes import Axes, Axis, AxisFlow, dims_of, is_elementwise, leaves
+from hlo_lens_passes._moe_rules import (
     Parts,
     array,
     conv_parts,
     dimension_numbers,
-    dims_of,
     dot_parts,
-    is_elementwise,
-    leaves,
     number_of,
     run_context,
 )

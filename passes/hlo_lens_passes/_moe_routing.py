@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.dataflow import attribute_text
 from hlo_lens.hlo import Instruction, Shape
-from hlo_lens_passes._moe_axes import dimension_numbers, dims_of, number_of
+from hlo_lens_passes._moe_axes import dims_of
+from hlo_lens_passes._moe_rules import dimension_numbers, number_of
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.congruence import Context
