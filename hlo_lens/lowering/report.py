@@ -125,8 +125,8 @@ def _ragged(found: Lowered) -> Section | None:
 def _attention(found: Lowered) -> Section | None:
     rows = found.rows(ATTENTION)
     by = (
-        Cell("route"), Cell("direction"), Cell("recomputed", "again"), Cell("kernel"),
-        *_PLACE, Cell("score_shape", "scores"),
+        Cell("route"), Cell("direction"), *_PLACE, Cell("recomputed", "again"), Cell("kernel"),
+        Cell("score_shape", "scores"),
     )  # fmt: skip
     headings = ("sites", "runs", "size", "in memory", "FLOP", "workspace")
 
