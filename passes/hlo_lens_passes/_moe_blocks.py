@@ -33,7 +33,7 @@ def find_blocks(
     """The blocks of a module. phases: of each row of matmuls, by instruction."""
     found = [*ragged_blocks(products, routing)]
     placed: set[int] = set()
-    for product in products.unique():
+    for product in products.found.values():
         if any(phases.get(instr.id) == "bwd" for instr in product.instrs):
             continue  # a sum over features times a cotangent looks alike
         cut = products.cut(product)
@@ -157,13 +157,26 @@ class _Search:
         slots = size_along(self.product.summed, self.cut.summed)
         if slots % router.experts:
             return None
-        members = dict.fromkeys((*found.forward, *found.gradients), "product")
-        capacity = slots // router.experts
-        told = ["top-k of scores", f"{router.experts} experts of {capacity} slots, exchanged"]
+        members, joined = dict.fromkeys((*found.forward, *found.gradients), "product"), set[int]()
+        count, capacity = None, slots // router.experts
+        start = self.products.found[found.forward[0]]
+        if size_along(start.batch, self.products.cut(start).batch) == router.experts:
+            # All experts are here: masks whose slots are padded tell more than there are.
+            rows = self._rows_of(start, router.number)
+            count, capacity = router.experts, size_along([*start.lhs, *start.rhs], rows)
+            experts = self.products.cut(start).batch
+            members, joined = cluster(self.products, start.number, experts, rows, self.cut.rhs)
+            found.moves.update(self._moves(experts | rows, self.cut.rhs))
+        told = ["top-k of scores", f"{router.experts} experts of {capacity} slots"]
         return Block(
-            "fixed_capacity", members, set(), found.moves, {*found.forward},
-            found.router, None, router.tokens, capacity, told, among=self._tokens(),
+            "fixed_capacity", members, joined, found.moves, {*found.forward},
+            found.router, count, router.tokens, capacity, told, among=self._tokens(),
         )  # fmt: skip
+
+    def _rows_of(self, product: Product, router: int) -> frozenset[Axis]:
+        """The axes that only the operand has that depends on the router's choice."""
+        cut = self.products.cut(product)
+        return cut.lhs if self.routing.latest(product.left) == router else cut.rhs
 
     def _dispatch(
         self, start: int, members: Iterable[int], slots: frozenset[Axis], tokens: frozenset[Axis]
@@ -187,7 +200,7 @@ class _Search:
 
     def _moves(self, slots: frozenset[Axis], tokens: frozenset[Axis]) -> Iterator[tuple[int, str]]:
         """Products of tokens and slots, gradients too."""
-        for product in self.products.unique():
+        for product in self.products.found.values():
             cut = self.products.cut(product)
             if slots <= cut.all and tokens & cut.all:
                 yield product.number, "dispatch" if tokens & cut.summed else "combine"

@@ -38,7 +38,7 @@ def cluster(
     takes what another gives, element by element."""
     candidates = {
         product.number: product
-        for product in products.unique()
+        for product in products.found.values()
         if product.rows
         and not (tokens & products.cut(product).all)
         and is_expert(products.cut(product), experts, rows)
@@ -49,7 +49,7 @@ def cluster(
     }
     members = reached(start, links)
     joined = {one for one in members if one not in candidates}
-    for product in products.unique():
+    for product in products.found.values():
         if (
             product.rows
             and product.number not in members

@@ -65,7 +65,7 @@ def find_exchanged(
     taken = {base for one in forward for base in _bases(products, products.found[one])}
     gradients = [
         one.number
-        for one in products.unique()
+        for one in products.found.values()
         if one.rows
         and one.number not in forward
         and not tokens & products.cut(one).all
@@ -74,7 +74,7 @@ def find_exchanged(
     unviewed = {products.numbers.unviewed(one) for one in masks}
     moves = {
         one.number: "dispatch" if tokens & products.cut(one).summed else "combine"
-        for one in products.unique()
+        for one in products.found.values()
         if one is combine
         or (tokens & products.cut(one).all and unviewed & set(_bases(products, one)))
     }

@@ -26,7 +26,7 @@ def find_indexed(
         if one.kind in ("gather", "scatter") and one.router is not None
     }
     placed = set(placed)
-    for product in products.unique() if steered else ():
+    for product in products.found.values() if steered else ():
         backward = any(phases.get(instr.id) == "bwd" for instr in product.instrs)
         if backward or not product.rows or product.number in placed:
             continue

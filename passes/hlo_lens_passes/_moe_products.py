@@ -109,7 +109,7 @@ class Products:
         self.ragged: dict[int, list[Row]] = {}
         self.ragged_operands: dict[int, tuple[int, ...]] = {}
         # Where the parts of one that is cut along its sum are added up: that one.
-        self._added: dict[int, int] = {}
+        self.added: dict[int, int] = {}
         self._sources: dict[int, Mapping[int, set[str]]] = {}
         self._ragged = {row["instr"]: row for row in ragged}
         self._rows = {row["instr"]: row for row in matmuls if not row["ragged"]} | self._ragged
@@ -129,10 +129,6 @@ class Products:
 
     def cut(self, product: Product) -> Cut:
         return self._cuts[product.number]
-
-    def unique(self) -> Iterator[Product]:
-        """Each product once, also where two numbers stand for it."""
-        yield from {id(product): product for product in self.found.values()}.values()
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -220,16 +216,17 @@ class Products:
                 known.instrs.append(instr)
             return
         below = self.numbers.unviewed(base)
+        below = self.added.get(below, below)
         if below in self.ragged:
             row, sizes = self.ragged[below][0], dims_of(computation.shape_of(index))
             if sizes is not None and math.prod(sizes) == _times(row["m"], row["n"]):
-                self._added[number] = below
+                self.added[number] = below
             return
         split = self.found.get(below)
         if split is not None:
             if split.rows and set(leaves(summed)) <= set(leaves(split.batch)):
                 split.summed += summed
-                self.found[number] = split
+                self.added[number] = below
             return
         factors = [*self._factors(base)]
         for left, right in _pairs(factors, self.flow):
@@ -240,7 +237,9 @@ class Products:
 
     def _may_sum(self, number: int) -> bool:
         below = self.numbers.unviewed(number)
-        return below in self.ragged or below in self.found or self._is_multiply(below)
+        return any(below in known for known in (self.ragged, self.found, self.added)) or (
+            self._is_multiply(below)
+        )
 
     def _factors(self, number: int) -> Iterator[int]:
         waiting = [number]
@@ -292,7 +291,7 @@ class Products:
         seen: set[tuple[int, frozenset[str]]] = set()
         while waiting and len(seen) < _MOST_WALKED:
             one, ways, sliced = waiting.pop()
-            one = self._added.get(one, one)
+            one = self.added.get(one, one)
             if (one, ways) in seen or self.flow.is_constant(one):
                 continue
             seen.add((one, ways))

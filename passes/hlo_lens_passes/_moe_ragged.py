@@ -39,7 +39,7 @@ def ragged_blocks(products: Products, routing: Routing) -> Iterator[Block]:
 
 def combines(products: Products, block: Block) -> Iterator[int]:
     """What sums the rows that the experts give, put back, for each token."""
-    for product in products.unique():
+    for product in products.found.values():
         cut = products.cut(product)
         if not cut.summed or product.number in block.members:
             continue

@@ -47,8 +47,8 @@ class Shared:
         }
         for last in self._behind(first, block):
             # One that is cut along its sum gives its result where the parts are added up.
-            gives = [number for number, one in found.items() if one is last]
-            if self._is_added(gives, router.number):
+            gives = [n for n, one in self.products.added.items() if one == last.number]
+            if self._is_added([last.number, *gives], router.number):
                 of = {one for operand in last.operands for one in self.products.sources(operand)}
                 return [*sorted(of & first), last.number]
         return []
