@@ -36,15 +36,22 @@ def find_indexed(
             (product.right, product.left, cut.rhs, product.rhs),
         ):
             router = _router(products, routing, steered, mine)
-            if router is None or routing.latest(yours) == router.number:
+            if router is None or not _is_weights(products, yours):
                 continue
-            if size_along(product.batch, cut.batch) != router.experts or not free:
+            # A device may have some of the experts only.
+            local = size_along(product.batch, cut.batch)
+            if local < 2 or router.experts % local or not free:
                 continue
             if is_expert(cut, cut.batch, free):
                 block = _block(products, product, router, free, size_along(axes, free))
                 placed |= block.members.keys()
                 yield block
                 break
+
+
+def _is_weights(products: Products, number: int) -> bool:
+    """Whether no product gives it: queries of attention meet keys that are chosen, too."""
+    return products.found.keys().isdisjoint(products.sources(number))
 
 
 def _router(
@@ -63,9 +70,10 @@ def _block(
     products: Products, product: Product, router: Router, slots: frozenset[Axis], capacity: int
 ) -> Block:
     experts = products.cut(product).batch
+    local = size_along(product.batch, experts)
     members, joined = cluster(products, product.number, experts, slots, frozenset())
-    told = ["top-k of scores", f"rows put into {router.experts} experts of {capacity} slots"]
+    told = ["top-k of scores", f"rows put into {local} experts of {capacity} slots"]
     return Block(
         "fixed_capacity", members, joined, {}, {product.number}, router.number,
-        router.experts, router.tokens, capacity, told, among=router.tokens,
+        local, router.tokens, capacity, told, among=router.tokens,
     )  # fmt: skip

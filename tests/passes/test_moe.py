@@ -247,9 +247,27 @@ def test_rows_put_into_slots_by_index() -> None:
         ("top_k", "best"),
     ]  # fmt: skip
     assert "(capacity factor 1)" in said(SELECTED)[0][1]
+    # Three of six experts are on this device.
+    local = SELECTED.replace("wr = f32[8,3]", "wr = f32[8,6]")
+    local = local.replace("scores = f32[12,3]", "scores = f32[12,6]")
+    local = local.replace("places = s32[12,3]", "places = s32[12,6]")
+    assert ask(local, "select experts, local_experts from moe") == [(6, 3)]
     # Slots that the program is given are nobody's choice.
     given = SELECTED.replace("add(base, seat)", "add(seat, seat)")
     assert ask(given, "select count(*) from moe") == [(0,)]
+
+
+def test_attention_to_chosen_keys_is_none() -> None:
+    # As many positions are chosen from as there are heads: only that queries are no weights tells.
+    sparse = SELECTED.replace("w = f32[3,8,5] parameter(2)", "wq = f32[8,3,8,5] parameter(2)")
+    sparse = sparse.replace(
+        "  done =",
+        """  seed = f32[8] parameter(4)
+  w = f32[3,8,5] dot(seed, wq), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  done =""",
+    )
+    assert ask(sparse, "select count(*) from matmuls where batch = 3") == [(1,)]
+    assert ask(sparse, "select count(*) from moe") == [(0,)]
 
 
 EXCHANGED = """HloModule m, replica_count=1, num_partitions=3
