@@ -125,12 +125,10 @@ TABLE: Final = Table(
             Cell("kernel"),
             Cell("causal", words=("causal", "")),
             Cell("{q_length}×{kv_length}", "queries × keys"),
-            Cell("score_shape", "scores"),
         ),
         measures=(
             Measure("sites", "rows"),
             Measure("runs", "executions"),
-            Measure("recomputed", "true", "recomputed"),
             Measure("in memory", "each", "score_values"),
             Measure("score bytes", "each", "score_bytes"),
             Measure("FLOP per step", "per_step", "flops"),

@@ -1,4 +1,4 @@
-"""Device specs: what connects the devices of a group, and what a ring over it takes.
+"""Device specs: what connects the devices of a group, what a ring over it takes, what one does.
 
 Built-in specs are `catalogues/devices.toml`, which says what the keys mean. A user's catalogue (see
 `_catalogue`) may hold [[device]] entries too. Which one holds: the environment variable
@@ -32,6 +32,7 @@ PROVENANCE: Final = "provenance.json"
 _BUILT_IN: Final = "catalogues/devices.toml"
 _SHAPES: Final = ("switch", "mesh", "ring")
 _NUMBERS: Final = ("link_bandwidth", "links", "share", "step_us", "launch_us")
+_PEAKS: Final = ("memory_bandwidth", "peak_flops")
 _WHOLE: Final = ("devices", "links")
 
 From = Literal["user", "side_file", "platform"]
@@ -70,7 +71,10 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What connects devices of one kind. `sources`: where each number comes from, by its key."""
+    """What connects devices of one kind. `sources`: where each number comes from, by its key.
+
+    memory_bandwidth: bytes a second of one device's HBM; peak_flops: its dense BF16 FLOP a second.
+    """
 
     name: str
     about: str
@@ -79,6 +83,8 @@ class Spec:
     fast: Fabric | None
     slow: Fabric | None
     sources: Mapping[str, str]
+    memory_bandwidth: float | None = None
+    peak_flops: float | None = None
 
     def is_named(self, name: str) -> bool:
         """Whether somebody who calls a device `name` means this one."""
@@ -272,7 +278,7 @@ def read_specs(file: str, text: str) -> tuple[Spec, ...]:
 
 
 def _spec(where: str, one: Mapping[str, object]) -> Spec:
-    keys = ("name", "about", "names", "devices", "fast", "slow")
+    keys = ("name", "about", "names", "devices", *_PEAKS, "fast", "slow")
     _check_keys(where, one, keys)
     name, about, names = one.get("name"), one.get("about", ""), one.get("names", [])
     if not isinstance(name, str) or not name or not isinstance(about, str):
@@ -281,12 +287,15 @@ def _spec(where: str, one: Mapping[str, object]) -> Spec:
         raise CatalogueError(f"{where}: names is a list of texts")
     sources: dict[str, str] = {}
     devices = _number(where, "devices", one, sources)
+    memory, flops = (_number(where, key, one, sources) for key in _PEAKS)
     fabrics = [_fabric(f"{where}, {domain}", domain, one.get(domain), sources)
                for domain in ("fast", "slow")]  # fmt: skip
     if fabrics[0] is None:
         raise CatalogueError(f"{where}: [device.fast] is missing")
     whole = None if devices is None else int(devices)
-    return Spec(name, about, tuple(names), whole, fabrics[0], fabrics[1], sources)
+    return Spec(
+        name, about, tuple(names), whole, fabrics[0], fabrics[1], sources, memory, flops
+    )  # fmt: skip
 
 
 def _fabric(where: str, domain: str, given: object, sources: dict[str, str]) -> Fabric | None:

@@ -123,9 +123,11 @@ TABLE = Table(
             "balance",
             "enum",
             "volatile",
-            "what takes longer by a rough estimate, routing_bytes at the memory's bandwidth and"
-            " all_to_all_bytes at that of the links, or gemm_flops at the peak of BF16; evidence"
-            " has the numbers; NULL without a device spec (see collective_costs)",
+            "which takes longer by an estimate, a rough one without overlap and launches: routing,"
+            " routing_bytes ÷ memory_bandwidth of the device spec + all_to_all_bytes ÷ bandwidth of"
+            " all links in its fast domain; compute, gemm_flops ÷ its peak_flops of dense BF16,"
+            " whatever their dtype; evidence has the numbers and their sources; NULL without a"
+            " device spec (see collective_costs) or without one of these numbers",
             values=("routing", "compute"),
         ),
         Column("evidence", "json", "volatile", "what told, as a list of words"),

@@ -155,7 +155,6 @@ TABLE = Table(
             Cell("lowering"),
             Cell("groups", "groups"),
             Cell("split_k", "split K", blank=(1,)),
-            Cell("why_not_grouped", "not grouped because"),
         ),
         measures=(
             Measure("ragged dots", "rows"),
