@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -459,6 +461,8 @@ def test_a_spec_that_is_unknown_is_told_and_no_other_is_used(
         (TOY.replace('"toy"', "5"), "name and about are texts"),
         (TOY.replace("devices = 4", "devices = 4.5"), "devices is a whole number, not 4.5"),
         (TOY.replace("devices = 4", "devices = true"), "devices is a number above 0, not True"),
+        (TOY.replace("devices = 4", "peak_flops = 0"), "peak_flops is a number above 0, not 0"),
+        (TOY.replace("devices = 4", "peak = 1"), "there are name, about, names, devices, memory_"),
         (TOY.replace("1e9", "-1e9"), "link_bandwidth is a number above 0"),
         (TOY.replace("1e9", "nan"), "link_bandwidth is a number above 0"),
         (TOY.replace("step_us = 2\n", "steps_us = 2\n"), "no key 'steps_us'"),
@@ -495,7 +499,40 @@ def test_every_number_of_the_built_in_specs_has_its_source() -> None:
             given += [key for key in ("step_us", "launch_us") if getattr(fabric, key) is not None]
             for key in given:
                 assert spec.sources[f"{domain}.{key}"], (spec.name, domain, key)
-        assert spec.sources["devices"], spec.name
+        for key in ("devices", "memory_bandwidth", "peak_flops"):
+            assert getattr(spec, key) is not None, (spec.name, key)
+            assert spec.sources[key], (spec.name, key)
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("h100", "h100"),
+        ("h200", "h200"),
+        ("b200", "b200"),
+        ("gb200", "gb300"),
+        ("mi300x", "gfx942"),
+    ],
+)
+def test_peaks_are_those_of_the_configs_that_xla_compiles_with(name: str, target: str) -> None:
+    spec = find(name, known_specs()[0])
+    text = resources.files("hlo_lens.aot").joinpath("gpus.toml").read_text(encoding="utf-8")
+    info = tomllib.loads(text)[target]["gpu_device_info"]
+    assert spec.memory_bandwidth == info["memory_bandwidth"]
+    bf16 = 16  # of xla's PrimitiveType
+    for dtype, clock, units, operations in info.get("matrix_unit_description", ()):
+        if dtype == bf16:  # a multiply-add is one operation of these
+            peak = info["core_count"] * units * operations * 2 * clock * 1e9
+            # The clock of a GB300 is 0.4% above that of a GB200.
+            assert spec.peak_flops == pytest.approx(peak, rel=5e-3 if name == "gb200" else 1e-4)
+
+
+def test_peaks_of_a_tpu_are_those_of_a_device_of_jax() -> None:
+    specs, _ = known_specs()
+    # One device a chip, with both cores of a v5p; two devices a TPU7x: 7,380 GB/s, 2,307 TFLOP/s.
+    v5p, tpu7x = find("TPU v5p", specs), find("TPU7x", specs)
+    assert (v5p.memory_bandwidth, v5p.peak_flops) == (2765e9, 459e12)
+    assert (tpu7x.memory_bandwidth, tpu7x.peak_flops) == (7380e9 / 2, 2307e12 / 2)
 
 
 def test_the_families_that_people_compile_for_have_specs() -> None:
@@ -542,6 +579,11 @@ def test_a_spec_is_read_with_and_without_sources() -> None:
     (spec,) = read_specs("t", '[[device]]\nname = "x"\n[device.fast]\nlink_bandwidth = 1\n')
     assert spec.devices is None
     assert spec.slow is None
+    assert (spec.memory_bandwidth, spec.peak_flops) == (None, None)
+    peaks = 'memory_bandwidth = 2e12\npeak_flops = {value = 3e14, source = "s"}\n[device.fast]'
+    (spec,) = read_specs("t", TOY.replace("[device.fast]", peaks))
+    assert (spec.memory_bandwidth, spec.peak_flops) == (2e12, 3e14)
+    assert dict(spec.sources) == {"peak_flops": "s"}
 
 
 def test_a_spec_without_domains_is_all_fast(toy: Path) -> None:

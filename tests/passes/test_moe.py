@@ -555,19 +555,58 @@ def test_balance_is_an_estimate_by_the_device_spec(monkeypatch: pytest.MonkeyPat
     # 1,320 bytes at 1.638 TB/s are more than 2,880 FLOP at 918 TFLOP/s.
     assert ask(RAGGED, "select balance from moe") == [("routing",)]
     ((evidence,),) = ask(RAGGED, "select evidence from moe")
-    assert "v6e: routing 0.000806 us at 1.638 TB/s, compute 3.14e-06 us" in str(evidence)
+    assert (
+        "estimate for v6e: routing 0.000806 us at 1.638 TB/s (Google Cloud, TPU v6e: HBM bandwidth"
+        " a chip), compute 3.14e-06 us at 918 TFLOP/s (Google Cloud, TPU v6e: peak compute a chip"
+        " (bf16))"
+    ) in str(evidence)
     assert [rule for rule, _ in said(RAGGED)] == ["moe-routing-heavy"]
     assert ask(DENSE, "select balance from moe") == [("compute",)]
     monkeypatch.delenv("HLOLENS_SPEC")
     assert ask(RAGGED, "select balance from moe") == [(None,)]
 
 
+def own_spec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, peaks: str, fast: str = "") -> None:
+    """A user's spec is asked for."""
+    file = tmp_path / "own.toml"
+    file.write_text(f'[[device]]\nname = "own"\n{peaks}\n[device.fast]\n{fast}\n')
+    monkeypatch.setenv("HLOLENS_SPEC", str(file))
+
+
+def test_a_users_spec_tells_the_peaks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # 1,320 bytes and 2,880 FLOP: a second each where both are as many a second.
+    own_spec(monkeypatch, tmp_path, "memory_bandwidth = 1320\npeak_flops = 2879")
+    assert ask(RAGGED, "select balance from moe") == [("compute",)]
+    own_spec(monkeypatch, tmp_path, "memory_bandwidth = 1320\npeak_flops = 2881")
+    assert ask(RAGGED, "select balance from moe") == [("routing",)]
+    told = 'memory_bandwidth = {value = 1.32e12, source = "a stopwatch"}\npeak_flops = 2.88e14'
+    own_spec(monkeypatch, tmp_path, told)
+    ((evidence,),) = ask(RAGGED, "select evidence from moe")
+    # Who says so is told where the spec tells it.
+    assert (
+        "estimate for own: routing 0.001 us at 1.32 TB/s (a stopwatch), compute 1e-05 us at"
+        ' 288 TFLOP/s"'
+    ) in str(evidence)
+
+
+def test_what_is_sent_counts_as_routing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # 416 bytes leave over two links of 1 GB/s: 0.208 us. Nothing else takes as long.
+    peaks = "memory_bandwidth = 1e13\npeak_flops = 1e10"
+    own_spec(monkeypatch, tmp_path, peaks, "link_bandwidth = 1e9\nlinks = 2")
+    assert ask(EXCHANGED, "select balance from moe") == [("routing",)]
+    ((evidence,),) = ask(EXCHANGED, "select evidence from moe")
+    assert " + 0.208 us sent at 2 GB/s, compute 0.096 us at 10 GFLOP/s" in str(evidence)
+    # Nothing is estimated where the links are not known.
+    own_spec(monkeypatch, tmp_path, peaks)
+    assert ask(EXCHANGED, "select balance from moe") == [(None,)]
+    assert ask(RAGGED, "select balance from moe") == [("compute",)]
+
+
+@pytest.mark.parametrize("peaks", ["", "memory_bandwidth = 1e12", "peak_flops = 1e14"])
 def test_a_spec_without_peaks_estimates_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    peaks: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    spec = tmp_path / "own.toml"
-    spec.write_text('[[device]]\nname = "own"\n[device.fast]\nlink_bandwidth = 1e9\n')
-    monkeypatch.setenv("HLOLENS_SPEC", str(spec))
+    own_spec(monkeypatch, tmp_path, peaks, "link_bandwidth = 1e9")
     assert ask(RAGGED, "select balance from moe") == [(None,)]
 
 
