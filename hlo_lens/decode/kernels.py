@@ -202,6 +202,13 @@ def _parsed(given: bytes | str) -> str | None:
     return None if context is None else context.generic(given)
 
 
+def get_ready() -> None:
+    """Start what reads bodies, in a process of its own: it takes a while to begin."""
+    context = _context()
+    if context is not None:
+        context.start()
+
+
 def _context() -> Reader | None:
     """What reads MLIR; None without jaxlib."""
     return reader()

@@ -55,6 +55,13 @@ class Reader:
                 self.close()
                 return None
 
+    def start(self) -> None:
+        """Start the child, if there is none, and do not wait for it."""
+        with self._lock, contextlib.suppress(OSError):
+            stream = self._running().stdin
+            assert stream is not None
+            stream.flush()
+
     def close(self) -> None:
         """End the child, if this process has one."""
         child, self._child = self._child, None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hlo_lens.decode.kernels import body_of, operations
+from hlo_lens.decode.kernels import body_of, get_ready, operations
 from hlo_lens.facts import Finding, Member, PassResult, Rule, Table, common
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes import _call_contract as contract
@@ -63,7 +63,9 @@ class CustomCallsPass:
         for position, module in enumerate(program.modules):
             analysis = program.analysis(module)
             runs: list[again.Run] = []
-            for call in custom_calls(module.computations):
+            calls = [*custom_calls(module.computations)]
+            _prepare(analysis, calls, known)
+            for call in calls:
                 number = len(rows)
                 row = {**common(program, position, call), **_row(analysis, call, known)}
                 gathered = () if row["family"] in _PLUMBING else _gathered(analysis, call, row)
@@ -76,6 +78,16 @@ class CustomCallsPass:
                 members += again.members(one, position)
             findings += again.findings(repeated, position)
         return PassResult({"custom_calls": rows}, members, findings)
+
+
+def _prepare(analysis: ModuleAnalysis, calls: Sequence[Instruction], known: Catalogue) -> None:
+    """Where there are kernels with bodies to read, their reader begins while values are numbered:
+    both take long, and whether a kernel runs again asks for both."""
+    kernels = sum(entry_of(call, known).op == "kernel" for call in calls)
+    if kernels:
+        get_ready()
+    if kernels > 1:
+        _ = analysis.congruence.entry
 
 
 def _row(analysis: ModuleAnalysis, call: Instruction, known: Catalogue) -> dict[str, object]:
