@@ -55,8 +55,9 @@ def everything(file: Path, text: str, repeat: int) -> list[Result]:
         Result(
             "peak memory", f"{memory / 1e6:.0f} MB", memory / file.stat().st_size, 5, "the text"
         ),
-        # Nine tables, with what is replayed and which communication need not be among them.
-        Result("hlolens inspect", _ms(inspect), _ratio(inspect, theirs), 7, cpp),
+        # Thirteen tables, with what is replayed, which communication need not be, what attention
+        # and experts became, and what is computed twice among them.
+        Result("hlolens inspect", _ms(inspect), _ratio(inspect, theirs), 8, cpp),
         Result("python -c pass", _ms(nothing)),
         Result("hlolens --version", _ms(version), _ratio(version, nothing), 3, "python -c pass"),
     ]
