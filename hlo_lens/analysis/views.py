@@ -50,7 +50,9 @@ def bitcast(given: str, result: str) -> View:
     Raises:
         ValueError: a size or layout is not known.
     """
-    first, last = in_memory(given), in_memory(result)
+    tiled = [bool(found and found[2]) for found in map(_LAYOUT.search, (given, result))]
+    # The TPU compiler leaves the tiles out here and there in a fusion: no array is both ways.
+    first, last = (in_memory(text, all(tiled)) for text in (given, result))
     count = [math.prod(size for size, _ in view) for view in (first, last)]
     if count[0] == count[1]:
         return composed(first, inverse(last))
@@ -60,8 +62,8 @@ def bitcast(given: str, result: str) -> View:
 
 
 @lru_cache(maxsize=1 << 14)
-def in_memory(shape_text: str) -> View:
-    """The elements of an array in the order they have in memory.
+def in_memory(shape_text: str, tiles: bool = True) -> View:
+    """The elements of an array in the order they have in memory, in its tiles or as without them.
 
     Tiles that do not divide their dimensions, and so need padding, are left out.
 
@@ -77,7 +79,7 @@ def in_memory(shape_text: str) -> View:
     pairs = _row_major(sizes)
     order = [pairs[d] for d in reversed(layout)]
     tiled: list[tuple[int, int]] | None = order
-    for tile in _TILE.findall(found[2] or "") if found else ():
+    for tile in _TILE.findall(found[2] or "") if found and tiles else ():
         tiled = _tiled(tiled, [int(size) for size in tile.split(",")]) if tiled else None
     return _merged(order if tiled is None else tiled)
 
