@@ -38,8 +38,8 @@ def transposed(shape_text: str, dimensions: Sequence[int]) -> View:
     sizes = _sizes(shape_text)
     if sorted(dimensions) != [*range(len(sizes))]:
         raise ValueError(f"no order of {len(sizes)} dimensions: {dimensions}")
-    pairs = _row_major(sizes)
-    return _merged(pairs[d] for d in dimensions)
+    pairs = row_major(sizes)
+    return merged(pairs[d] for d in dimensions)
 
 
 def bitcast(given: str, result: str) -> View:
@@ -76,12 +76,12 @@ def in_memory(shape_text: str, tiles: bool = True) -> View:
     layout = [int(one) for one in text.split(",")] if text else [*range(len(sizes))][::-1]
     if sorted(layout) != [*range(len(sizes))]:
         raise ValueError(f"no layout of {len(sizes)} dimensions: {shape_text[:80]}")
-    pairs = _row_major(sizes)
+    pairs = row_major(sizes)
     order = [pairs[d] for d in reversed(layout)]
     tiled: list[tuple[int, int]] | None = order
     for tile in _TILE.findall(found[2] or "") if found and tiles else ():
         tiled = _tiled(tiled, [int(size) for size in tile.split(",")]) if tiled else None
-    return _merged(order if tiled is None else tiled)
+    return merged(order if tiled is None else tiled)
 
 
 def _tiled(pairs: list[tuple[int, int]], tile: Sequence[int]) -> list[tuple[int, int]] | None:
@@ -102,19 +102,19 @@ def within(view: View, count: int) -> View | None:
     part = math.prod(n for n, _ in view) // count
     if stride * (size // count) != part or any(each >= part for _, each in rest):
         return None
-    return _merged(((size // count, stride), *rest))
+    return merged(((size // count, stride), *rest))
 
 
 def exchanged(batch: int, rows: int, columns: int) -> View:
     """Matrices, as a view of those whose rows are their columns."""
-    return _merged(((batch, rows * columns), (rows, 1), (columns, rows)))
+    return merged(((batch, rows * columns), (rows, 1), (columns, rows)))
 
 
 def inverse(view: View) -> View:
     """The view that undoes another, which takes each element once."""
-    strides = _row_major([size for size, _ in view])
+    strides = row_major([size for size, _ in view])
     order = sorted(range(len(view)), key=lambda k: -view[k][1])
-    return _merged(strides[k] for k in order)
+    return merged(strides[k] for k in order)
 
 
 def composed(inner: View, outer: View) -> View:
@@ -123,7 +123,7 @@ def composed(inner: View, outer: View) -> View:
     Raises:
         ValueError: it is none, as where a reshape splits a dimension unevenly in between.
     """
-    strides = _row_major([size for size, _ in inner])
+    strides = row_major([size for size, _ in inner])
     pairs: list[tuple[int, int]] = []
     for size, stride in reversed(outer):
         for k in reversed(range(len(inner))):
@@ -138,7 +138,7 @@ def composed(inner: View, outer: View) -> View:
             size, stride = size // count, end
         if size != 1:
             raise ValueError("more elements than there are")
-    return _merged(reversed(pairs))
+    return merged(reversed(pairs))
 
 
 def _sizes(shape_text: str) -> list[int]:
@@ -148,7 +148,8 @@ def _sizes(shape_text: str) -> list[int]:
     return sizes
 
 
-def _row_major(sizes: Sequence[int]) -> list[tuple[int, int]]:
+def row_major(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """The dimensions of an array of these sizes: (size, stride), the last dimension the fastest."""
     pairs, stride = [], 1
     for size in reversed(sizes):
         pairs.append((size, stride))
@@ -156,7 +157,7 @@ def _row_major(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return pairs[::-1]
 
 
-def _merged(pairs: Iterable[tuple[int, int]]) -> View:
+def merged(pairs: Iterable[tuple[int, int]]) -> View:
     """Pairs that are one, as one: a view has one form."""
     found: list[tuple[int, int]] = []
     for size, stride in pairs:

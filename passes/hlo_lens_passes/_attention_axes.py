@@ -8,13 +8,13 @@ Nothing is decided by sizes: heads may be as many as keys are long.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from hlo_lens.analysis.contractions import Contraction
 from hlo_lens.analysis.degenerate import sizes_of
-from hlo_lens.analysis.views import View, composed
+from hlo_lens.analysis.views import View, composed, merged
 from hlo_lens.hlo import Instruction
 
 Axis = tuple[tuple[int, int], ...]
@@ -60,18 +60,6 @@ def moved(axis: Axis, dimensions: Sequence[tuple[int, int]]) -> Axis:
     return merged(found)
 
 
-def merged(axis: Iterable[tuple[int, int]]) -> Axis:
-    """Pairs that are one, as one: an axis has one form."""
-    found: list[tuple[int, int]] = []
-    for size, stride in axis:
-        if size == 1:
-            continue
-        if found and found[-1][1] == size * stride:
-            size *= found.pop()[0]
-        found.append((size, stride))
-    return tuple(found)
-
-
 def as_set(axis: Axis) -> Axis:
     """The axis in the order of memory: which elements it is, in whatever order."""
     return merged(sorted(axis, key=lambda pair: -pair[1]))
@@ -92,15 +80,6 @@ def depends(axis: Axis) -> bool:
 
 def length(axis: Axis) -> int:
     return math.prod(size for size, _ in axis)
-
-
-def row_major(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """The dimensions of an array of these sizes."""
-    pairs, stride = [], 1
-    for size in reversed(sizes):
-        pairs.append((size, stride))
-        stride *= size
-    return pairs[::-1]
 
 
 def operand_axes(product: Contraction, side: int) -> tuple[Axis, Axis, Axis]:

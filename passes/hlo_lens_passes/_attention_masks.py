@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.dataflow import attribute_text
+from hlo_lens.analysis.views import merged
 from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.attributes import strip_comments
-from hlo_lens_passes._attention_axes import Axes, Axis, length, merged, moved, sizes_in
+from hlo_lens_passes._attention_axes import Axes, Axis, length, moved, sizes_in
 from hlo_lens_passes._attention_values import Spot, Values
 
 if TYPE_CHECKING:

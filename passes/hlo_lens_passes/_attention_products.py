@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.contractions import Contraction, contraction
+from hlo_lens.analysis.views import merged
 from hlo_lens.hlo.structural import COMMENTARY, IDENTITY, PLACEMENT, structural_attributes
 from hlo_lens_passes._attention_axes import (
     Axes,
     Axis,
     array_text,
     length,
-    merged,
     operand_axes,
     sides,
     split,

@@ -10,10 +10,10 @@ from typing import Final
 
 from hlo_lens.analysis.dataflow import Value, attribute_text, called, through
 from hlo_lens.analysis.degenerate import sizes_of
-from hlo_lens.analysis.views import bitcast, transposed
+from hlo_lens.analysis.views import bitcast, merged, row_major, transposed
 from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.attributes import parse_window
-from hlo_lens_passes._attention_axes import Axes, merged, moved, row_major
+from hlo_lens_passes._attention_axes import Axes, moved
 
 REDUCES: Final = frozenset(("reduce", "reduce-window"))
 # Of each range of a slice: where it starts, where its steps are 1.

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.dataflow import Value
+from hlo_lens.analysis.views import row_major
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._attention_axes import (
     Axes,
     length,
     moved,
     operand_axes,
-    row_major,
     sides,
     sizes_in,
 )
