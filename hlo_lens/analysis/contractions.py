@@ -11,10 +11,10 @@ import math
 import re
 from typing import Final, NamedTuple
 
-from hlo_lens.analysis.conv_dots import Axis, Kind
+from hlo_lens.analysis.conv_dots import Kind, spatial_kinds
 from hlo_lens.analysis.degenerate import sizes_of
 from hlo_lens.analysis.views import View, inverse, transposed
-from hlo_lens.hlo.attributes import Window, parse_dim_labels, parse_window
+from hlo_lens.hlo.attributes import parse_dim_labels, parse_window
 
 _SIDES: Final = re.compile(r", ([lr]hs_(?:batch|contracting)_dims)=\{([0-9,]*)\}", re.A)
 _LABELS: Final = re.compile(r", dim_labels=([^,{}\s]+)")
@@ -89,8 +89,13 @@ def _of_convolution(attributes: str, shapes: tuple[str, str, str]) -> Contractio
         for names, shape in zip((labels.lhs, labels.rhs, labels.output), shapes, strict=True)
     ]
     kinds: dict[str, Kind] = {"b": "lhs", "f": "contracted"}
-    for at, label in enumerate(sorted(set(labels.lhs) - set("bf"))):
-        kinds[label] = _kind([sizes[label] for sizes in by_label], window, at)
+    kinds |= spatial_kinds(labels, by_label, window)
+    if window is not None and any(
+        # What is summed is paired straight, and what only the right operand has is in its order.
+        kinds[label] == ("contracted" if back else "rhs")
+        for label, back in zip(sorted(kinds.keys() - {"b", "f"}), window.rhs_reversal, strict=False)
+    ):
+        raise ValueError("a dimension runs the other way round")
     # In the order of the result, so that this is seldom a view.
     batch, rows = (
         "".join(label for label in labels.output if kinds[label] == kind)
@@ -114,18 +119,6 @@ def _of_convolution(attributes: str, shapes: tuple[str, str, str]) -> Contractio
     size = counts[0], counts[1], math.prod(out[label] for label in columns), counts[2]
     rest = _WINDOW.sub("", _LABELS.sub("", attributes))
     return Contraction(size, rest, views[0], views[1], inverse(views[2]))
-
-
-def _kind(sizes: list[int], window: Window | None, at: int) -> Kind:
-    """Raises ValueError where the dimension is none of a dot, or runs the other way round."""
-    if window is None or max(sizes) == 1:
-        return "batch"
-    kind = Axis.of(sizes, window, at).kind
-    # What is summed is paired straight, and what only the right operand has is in its order.
-    turned = kind == ("contracted" if window.rhs_reversal[at] else "rhs")
-    if kind is None or turned:
-        raise ValueError("no dimension of a dot")
-    return kind
 
 
 def turned(sizes: Sizes) -> Sizes:

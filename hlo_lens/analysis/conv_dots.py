@@ -15,7 +15,7 @@ has stride N, lhs_dilate N − 1 and pad N − 1. With any other dimension a con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -86,6 +86,27 @@ class Axis:
         return step and furthest < self.lhs_dilate and not self.pad
 
 
+def spatial_kinds(
+    labels: DimLabels, sizes: Sequence[Mapping[str, int]], window: Window | None
+) -> dict[str, Kind]:
+    """What each spatial dimension of a convolution is in the dot that it is, by label, in order.
+
+    sizes: of left operand, right operand and result, by label. Raises ValueError where a dimension
+    is none of a dot, KeyError or IndexError where labels, sizes and window do not fit together.
+    """
+    found: dict[str, Kind] = {}
+    for at, label in enumerate(sorted(set(labels.lhs) - set("bf?"))):
+        each = [of[label] for of in sizes]
+        if window is not None:
+            kind = Axis.of(each, window, at).kind
+        else:
+            kind = "batch" if max(each) == 1 else None
+        if kind is None:
+            raise ValueError("no dimension of a dot")
+        found[label] = kind
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class ConvDot:
     """The dot that a convolution is: the size of each batch dimension that is not 1, and the
@@ -114,19 +135,14 @@ def conv_as_dot(
 
     Groups of features or of the batch are batch dimensions of the dot.
     """
-    spatial = sorted(set(labels.lhs) - set("bf?"))
     try:
         lhs, rhs, out = map(_sizes, shapes, (labels.lhs, labels.rhs, labels.output))
         rows, features, contracted = lhs["b"], rhs["o"], rhs["i"]
-        axes = [
-            Axis.of([lhs[label], rhs[label], out[label]], window, at)
-            for at, label in enumerate(spatial)
-            if window is not None
-        ]
+        kinds = spatial_kinds(labels, (lhs, rhs, out), window)
     except (KeyError, IndexError, ValueError):
         return None
     groups = feature_groups * batch_groups
-    if len(axes) < len(spatial) or groups < 1 or rows % batch_groups or features % groups:
+    if groups < 1 or rows % batch_groups or features % groups:
         return None
     sizes: dict[Kind, list[int]] = {
         "batch": [groups],
@@ -134,11 +150,8 @@ def conv_as_dot(
         "rhs": [features // groups],
         "contracted": [contracted],
     }
-    for axis in axes:
-        kind = axis.kind
-        if kind is None:
-            return None
-        sizes[kind].append(max(axis.inputs, axis.window))
+    for label, kind in kinds.items():
+        sizes[kind].append(max(lhs[label], rhs[label]))
     return ConvDot(
         tuple(size for size in sizes["batch"] if size != 1),
         prod(sizes["lhs"]),

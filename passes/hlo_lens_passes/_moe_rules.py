@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from hlo_lens.analysis.conv_dots import Axis as Spatial
+from hlo_lens.analysis.conv_dots import spatial_kinds
 from hlo_lens.analysis.dataflow import tuple_index
 from hlo_lens.hlo import Instruction
-from hlo_lens.hlo.attributes import Window, parse_dim_labels, parse_ints, parse_window
+from hlo_lens.hlo.attributes import parse_dim_labels, parse_ints, parse_window
 from hlo_lens_passes._moe_axes import Axes, AxisFlow, dims_of, unite
 
 if TYPE_CHECKING:
@@ -171,9 +171,12 @@ def conv_parts(
         unite(rhs["o"], out["f"])
         for kind, axes in (("contracted", lhs["f"]), ("lhs", lhs["b"]), ("rhs", rhs["o"])):
             found[kind].append(axes)
-        for at, label in enumerate(sorted(set(labels.lhs) - set("bf"))):
+        sizes = [
+            {label: math.prod(axis.size for axis in axes) for label, axes in side.items()}
+            for side in (lhs, rhs, out)
+        ]
+        for label, kind in spatial_kinds(labels, sizes, window).items():
             a, b, c = lhs[label], rhs[label], out[label]
-            kind = _spatial([math.prod(x.size for x in each) for each in (a, b, c)], window, at)
             pairs = {"contracted": [(a, b)], "lhs": [(a, c)], "rhs": [(b, c)]}
             for one, other in pairs.get(kind, [(a, b), (a, c)]):
                 unite(one, other)
@@ -184,17 +187,3 @@ def conv_parts(
         _joined(found[kind]) for kind in ("batch", "contracted", "lhs", "rhs")
     )
     return batch, summed, mine, yours
-
-
-def _spatial(sizes: list[int], window: Window | None, at: int) -> str:
-    """Raises ValueError where the dimension is none of a dot."""
-    if window is None or max(sizes) == 1:
-        return "batch"
-    stride, pad = window.stride[at], window.pad[at][0]
-    dilations = window.lhs_dilate[at], window.rhs_dilate[at]
-    back = window.rhs_reversal[at]
-    inputs, size, outputs = sizes
-    kind = Spatial(inputs, size, outputs, stride, pad, *dilations, back).kind
-    if kind is None:
-        raise ValueError("no dimension of a dot")
-    return kind

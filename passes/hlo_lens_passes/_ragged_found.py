@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from hlo_lens.analysis.collectives import shape_of
-from hlo_lens.analysis.conv_dots import Axis
+from hlo_lens.analysis.conv_dots import spatial_kinds
 from hlo_lens.hlo.attributes import parse_dim_labels, parse_window
 from hlo_lens_passes._calls import attributes_of, config_of, result_of
 from hlo_lens_passes._matmul_dims import Dims, config_dims, dot_dims
@@ -15,7 +15,6 @@ from hlo_lens_passes._matmul_dims import Dims, config_dims, dot_dims
 if TYPE_CHECKING:
     from hlo_lens.analysis.dataflow import Value
     from hlo_lens.hlo import Instruction, Shape
-    from hlo_lens.hlo.attributes import Window
 
 Class = Literal["fwd", "dgrad", "wgrad"]
 Variant = Literal["non_contracting", "contracting", "batch"]
@@ -134,31 +133,19 @@ def _of_convolution(conv: Instruction, given: tuple[Shape, Shape]) -> tuple[Side
         labels = parse_dim_labels(attributes.get("dim_labels", ""))
         text = attributes.get("window")
         window = None if text is None else parse_window(text)
-        shapes = zip((labels.lhs, labels.rhs, labels.output), (*given, result), strict=True)
-        sizes = [dict(zip(names, s.dimensions, strict=True)) for names, s in shapes]
-        kinds = {
-            label: _kind(sizes, label, window, at)
-            for at, label in enumerate(sorted(set(labels.lhs) - set("bf?")))
-        }
+        named = zip((labels.lhs, labels.rhs, labels.output), (*given, result), strict=True)
+        sizes = [
+            {label: size for label, size in zip(names, shape.dimensions, strict=True) if size}
+            for names, shape in named
+        ]
+        kinds = spatial_kinds(labels, sizes, window)
     except (ValueError, KeyError, IndexError):
-        return None
-    if None in kinds.values():
         return None
     where = {kind: [at for at, one in kinds.items() if one == kind] for kind in kinds.values()}
     batch, summed = where.get("batch", []), where.get("contracted", [])
     left = _placed(labels.lhs, batch, [*summed, "f"], ["b", *where.get("lhs", [])])
     right = _placed(labels.rhs, batch, [*summed, "i"], ["o", *where.get("rhs", [])])
     return left, right
-
-
-def _kind(
-    sizes: Sequence[Mapping[str, int | None]], label: str, window: Window | None, at: int
-) -> str | None:
-    """Raises KeyError, IndexError or ValueError where they do not fit together."""
-    lhs, rhs, out = (each[label] for each in sizes)
-    if window is None or lhs is None or rhs is None or out is None:
-        return None
-    return Axis.of((lhs, rhs, out), window, at).kind
 
 
 def _placed(labels: str, batch: Sequence[str], summed: Sequence[str], free: Sequence[str]) -> Side:
