@@ -198,13 +198,14 @@ def _turned(
 ) -> Group:
     """A sort of an order gives the inverse of that order. Sorted once more, it gives it back."""
     source = keys.turned[key]
+    shown = next((one for one in ones if one.phase != "remat"), ones[0])
     given = _beside(ones, together.get(source, []))
-    evidence = [f"sorts the order that {named([one.instr for one in given])} made"]
+    evidence = [f"sorts the order that {_named_for(shown, given)} made"]
     members = [("inverse", one) for one in ones] + [("sort", one) for one in given]
     before = together.get(keys.turned[source], []) if source in keys.turned else []
     before = _beside(ones, before)
     if before:
-        evidence.append(f"so it gives what {named([one.instr for one in before])} gave")
+        evidence.append(f"so it gives what {_named_for(shown, before)} gave")
         members += [("original", one) for one in before]
     blamed = [one.phase or "" for one in ones if one.phase != "remat"]
     return Group(
@@ -216,8 +217,15 @@ def _turned(
         total(product(one.times, one.bytes) for one in by_kernel(ones)),
         tuple(dict.fromkeys(blamed)),
         (*evidence, *_for_scatter(places, ones)),
-        next((one for one in ones if one.phase != "remat"), ones[0]).instr,
+        shown.instr,
     )
+
+
+def _named_for(shown: Occurrence, others: Sequence[Occurrence]) -> str:
+    """Names of those in the phase of the one that is shown, where there are any: a replay has its
+    own."""
+    of_phase = [other for other in others if other.phase == shown.phase] or others
+    return named([other.instr for other in of_phase])
 
 
 def _beside(ones: Sequence[Occurrence], others: list[Occurrence]) -> list[Occurrence]:

@@ -47,7 +47,9 @@ _MOVES: Final = frozenset(
 _SCALE_MOVES: Final = frozenset(("bitcast", "convert", "copy", "reshape"))
 _MOST_STEPS: Final = 32
 _SIDES: Final = ("lhs", "rhs")
-_NOT_THE_FORM: Final = "the GPU, its CUDA or ROCm is too old, or the compile knew neither"
+_NOT_THE_FORM: Final = (
+    "XLA had no fp8 gemm for it: too old a GPU, CUDA or ROCm, or a compile that did not know them"
+)
 _GEMM_DTYPES: Final = frozenset(("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"))
 
 
@@ -168,7 +170,8 @@ def _why(found: Sequence[Dequantized], plain: bool) -> str:
     sides = " and ".join(_SIDES[one.operand] for one in found if one.reconverted)
     if sides:
         return (
-            f"what is scaled of {sides} is converted again: where the program does so, that is why;"
-            f" where XLA did, {_NOT_THE_FORM}"
+            f"the scaled {sides} is converted once more, which the rewrite to fp8 does not take, if"
+            " the program does so (before_optimizations shows it); if XLA does,"
+            f" {_NOT_THE_FORM}"
         )
     return _NOT_THE_FORM
