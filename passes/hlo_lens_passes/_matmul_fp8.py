@@ -170,8 +170,8 @@ def _why(found: Sequence[Dequantized], plain: bool) -> str:
     sides = " and ".join(_SIDES[one.operand] for one in found if one.reconverted)
     if sides:
         return (
-            f"the scaled {sides} is converted once more, which the rewrite to fp8 does not take, if"
-            " the program does so (before_optimizations shows it); if XLA does,"
+            f"what is scaled of {sides} is converted once more. If the program does so"
+            " (before_optimizations shows it), the rewrite to fp8 does not take it; if XLA does,"
             f" {_NOT_THE_FORM}"
         )
     return _NOT_THE_FORM

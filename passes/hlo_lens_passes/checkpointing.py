@@ -35,7 +35,7 @@ TABLE = Table(
     "checkpointing",
     "a module: what it keeps for the backward, computes again, and takes of memory",
     (
-        Column("id", "int", "volatile", "number of the row among those of its program; `module` joins tables"),
+        Column("id", "int", "volatile", "number of the row in its program; `module` joins tables"),
         Column("module", "int", "identity", "position of the module among those loaded"),
         # What a comparison shows first.
         Column(

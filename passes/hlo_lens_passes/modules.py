@@ -64,7 +64,7 @@ TABLE = Table(
     "modules",
     "a module: one HLO text",
     (
-        Column("id", "int", "volatile", "number of the row among those of its program; `module` joins tables"),
+        Column("id", "int", "volatile", "number of the row in its program; `module` joins tables"),
         Column("module", "int", "identity", "position of the module among those loaded"),
         Column("name", "text", "volatile", "the name behind HloModule"),
         Column("file", "text", "volatile", "the file it was read from"),

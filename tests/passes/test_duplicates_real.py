@@ -135,7 +135,7 @@ def test_the_sorts_of_a_ragged_layer() -> None:
     ]
     assert dump(name, RULES) == [
         ("inverse-by-sort", "sort.151",
-         "sort.151 of fwd: sorts the order that sort.150 and sort.146 made."),
+         "sort.151 of fwd: sorts the order that sort.150 made."),
         ("inverse-by-sort", "sort.148",
          "sort.148 of bwd: sorts the order that sort.147 made; so it gives what sort.146 gave."),
     ]  # fmt: skip
