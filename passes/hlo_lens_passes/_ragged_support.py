@@ -32,6 +32,7 @@ TILING: Final = "xla_gpu_experimental_enable_tiling_propagation"
 _LIBRARY_DTYPES: Final = {"gfx942": ("f16", "bf16"), "gfx950": ("f16",)}
 _FUSION_DTYPES: Final = ("f16", "bf16")
 _BEFORE_AMPERE: Final = ("k", "m", "p", "v", "t4")
+_PLATFORM: Final = "gpu: platform"
 _ON: Final = ("", "true", "1")
 
 
@@ -112,10 +113,16 @@ def checks_of(found: Ragged, target: Target) -> tuple[Check, ...]:
         return (Check("tpu: a kernel for groups", "unknown", why),)
     return (
         *_one_ragged(found),
+        *_known(target),
         *(_fusion(found, target) if target.platform != "rocm" else ()),
         *(_library(found, target) if target.platform != "cuda" else ()),
         *_triton(target),
     )
+
+
+def _known(target: Target) -> Iterator[Check]:
+    if target.platform not in ("cuda", "rocm"):
+        yield Check(_PLATFORM, "unknown", "the text does not tell CUDA from ROCm")
 
 
 def _one_ragged(found: Ragged) -> Iterator[Check]:
@@ -202,6 +209,9 @@ def why_not(checks: tuple[Check, ...]) -> str:
     for one in own:
         if one.answer == "no" and not one.soft:
             return f"not supported: {_spelled(one)}"
+    for one in own:
+        if one.rule == _PLATFORM:
+            return f"unknown: {_spelled(one)}"
     for one in own:
         if one.answer == "no":
             return f"not enabled: {_spelled(one)}"

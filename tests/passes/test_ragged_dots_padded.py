@@ -329,6 +329,8 @@ H100 = {"platform": "cuda", "chip": "h100"}
         (F16, {"platform": "cpu"}, [], "not supported: CPU"),
         (F16, {"platform": "tpu", "chip": "v6e"}, [], "unknown: TPU"),
         (F16, GFX950, [], "unknown: every condition that is known holds"),
+        (F16, {}, [], "unknown: GPU: the text does not tell CUDA from ROCm"),
+        (padded(), {}, [], "not supported: cuDNN takes f16 or bf16, not f32"),
     ],
 )
 def test_why_it_is_not_grouped(
@@ -339,6 +341,16 @@ def test_why_it_is_not_grouped(
     for check in json.loads(str(checks)):
         assert set(check) == {"rule", "answer", "why"}
         assert check["answer"] in ("yes", "no", "unknown")
+
+
+def test_flags_of_another_compile_stand_in_its_environment(tmp_path: Path) -> None:
+    """As a dump of XLA has them beside it, under its name of the chip."""
+    file = tmp_path / "provenance.json"
+    file.write_text(json.dumps({"environment": {"XLA_FLAGS": f"--xla_dump_to=/tmp {OFF}"}}))
+    module = parse(F16, filename="gfx950_gpu_after_optimizations.txt")
+    program = Program([module], [AFTER], side_files={"provenance.json": file})
+    (row,) = run_query([Facts(program)], "select why_not_grouped from ragged_dots").rows
+    assert row == (f"not enabled: hipBLASLt: {OFF}",)
 
 
 def test_flags_that_nobody_tells_are_not_known() -> None:
