@@ -161,7 +161,8 @@ def _compare(
             return
         from hlo_lens.diff.report import report
 
-        found, lines = report(diff), _LINES if limit is None else limit
+        lines = _LINES if limit is None else limit
+        found = report(diff, whole=lines == 0)
         if output_format == "markdown":
             from hlo_lens.diff.markdown import as_markdown
 

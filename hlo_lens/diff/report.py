@@ -39,8 +39,8 @@ class DiffReport:
     notes: tuple[str, ...]
 
 
-def report(diff: ProgramDiff) -> DiffReport:
-    """What there is to say about a comparison."""
+def report(diff: ProgramDiff, *, whole: bool = False) -> DiffReport:
+    """What there is to say about a comparison; `whole`: of a row that changed all that did."""
     main = diff.main
     stages = sorted(diff.stages, key=lambda stage: stage is not main)
     return DiffReport(
@@ -48,7 +48,7 @@ def report(diff: ProgramDiff) -> DiffReport:
         _headline(diff),
         side(diff.old.program, [stage.old for stage in diff.stages]),
         side(diff.new.program, [stage.new for stage in diff.stages]),
-        tuple(_stage(diff, stage) for stage in stages),
+        tuple(_stage(diff, stage, whole) for stage in stages),
         tuple(_notes(diff)),
     )
 
@@ -101,7 +101,7 @@ def _notes(diff: ProgramDiff) -> Iterator[str]:
 # ---------------------------------------------------------------------------------- a stage
 
 
-def _stage(diff: ProgramDiff, stage: StageDiff) -> StageReport:
+def _stage(diff: ProgramDiff, stage: StageDiff, whole: bool) -> StageReport:
     summaries = {one.table.name: summary_of(one.table) for one in stage.tables}
     tables = sorted(stage.tables, key=lambda one: (summaries[one.table.name].order, one.table.name))
     sides = Sides(diff, stage)
@@ -119,7 +119,11 @@ def _stage(diff: ProgramDiff, stage: StageDiff) -> StageReport:
     return StageReport(
         ARROW.join(names),
         counts,
-        tuple(section_of(sides, one, summaries[one.table.name]) for one in tables if not one.same),
+        tuple(
+            section_of(sides, one, summaries[one.table.name], whole=whole)
+            for one in tables
+            if not one.same
+        ),
         tuple(changed_instructions(matching)) if instructions else (),
         tuple(bodies([each for each in stage.bodies if not each.same])) if instructions else (),
         tuple(

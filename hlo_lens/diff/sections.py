@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hlo_lens.diff.model import Change, ChangedRow, Row, TableDiff
-from hlo_lens.diff.values import ARROW, TOLD, Mark, Sides, texts_of
+from hlo_lens.diff.values import ARROW, TOLD, Mark, Sides, change_text, texts_of
 from hlo_lens.facts import COMMON, FINDINGS, Cell, Column, Measure, Summary, Table
 from hlo_lens.present import page
 from hlo_lens.present.cells import unit_text
@@ -55,8 +55,8 @@ class Section:
     left_out: int
 
 
-def section_of(sides: Sides, one: TableDiff, summary: Summary) -> Section:
-    """What there is to say about the rows of one table that differ."""
+def section_of(sides: Sides, one: TableDiff, summary: Summary, *, whole: bool = False) -> Section:
+    """What there is to say about the rows of one table that differ; `whole`: of each row all."""
     counts = ", ".join(
         f"{count_text(number)} {what}"
         for number, what in (
@@ -68,9 +68,9 @@ def section_of(sides: Sides, one: TableDiff, summary: Summary) -> Section:
         if number
     )
     if summary.heads:
-        sums = tuple(_values(sides, one))
+        sums = tuple(_values(sides, one, whole))
         return Section(summary.title, summary.about, counts, sums, (), (), 0)
-    lines, left_out = _Groups(sides, one, summary).lines()
+    lines, left_out = _Groups(sides, one, summary, whole).lines()
     sums = tuple(_sums(sides, one.table))
     columns, kept = _kept(summary, lines)
     return Section(summary.title, summary.about, counts, sums, columns, kept, left_out)
@@ -163,7 +163,7 @@ def _sum(label: str, old: Bounds | None, new: Bounds | None, text: Callable[[int
     return Sum(label, before, after, f"{sign}{text(abs(difference))}", percent)
 
 
-def _values(sides: Sides, one: TableDiff) -> Iterator[Sum]:
+def _values(sides: Sides, one: TableDiff, whole: bool) -> Iterator[Sum]:
     """What differs in the rows of a table that are shown by themselves."""
     for row in one.changed:
         for change in row.changes:
@@ -173,7 +173,7 @@ def _values(sides: Sides, one: TableDiff) -> Iterator[Sum]:
                 old, new = exactly(change.old), exactly(change.new)  # type: ignore[arg-type]
                 yield _sum(label, old, new, unit_text(change.column))
             else:
-                yield Sum(label, *texts_of(sides, change))
+                yield Sum(label, *texts_of(sides, change, whole=whole))
 
 
 # ---------------------------------------------------------------------------------- groups
@@ -189,8 +189,9 @@ def _is_loop(cell: Cell) -> bool:
 class _Groups:
     """The rows of one table that differ, as lines."""
 
-    def __init__(self, sides: Sides, one: TableDiff, summary: Summary) -> None:
+    def __init__(self, sides: Sides, one: TableDiff, summary: Summary, whole: bool) -> None:
         self.sides, self.one, self.table, self.summary = sides, one, one.table, summary
+        self.whole = whole
         self.shown = {name for cell in summary.by for name in cell.columns}
         for measure in summary.measures:
             self.shown.update(filter(None, (measure.column, measure.at_most)))
@@ -269,7 +270,7 @@ class _Groups:
         return moved, tuple(
             (
                 change.column.name,
-                None if _is_number(change.column) else texts_of(self.sides, change),
+                None if _is_number(change.column) else self._text(change),
             )
             for change in self._unshown(row)
         )
@@ -302,15 +303,18 @@ class _Groups:
         # Numbers often follow from what the row is.
         columns = sorted(zip(*rows, strict=True), key=lambda each: each[0].column.role == "measure")
         told = []
-        for changes in columns[:TOLD]:
-            texts = [texts_of(self.sides, change) for change in changes]
+        for changes in columns if self.whole else columns[:TOLD]:
+            texts = [self._text(change) for change in changes]
             first = texts[0]
             if any(each != first for each in texts):
-                first = _range(self.sides, changes)
-            told.append(f"{changes[0].column.name.replace('_', ' ')} {ARROW.join(first)}")
-        if len(columns) > TOLD:
-            told.append(f"and {len(columns) - TOLD} more")
+                first = ARROW.join(_range(self.sides, changes))
+            told.append(f"{changes[0].column.name.replace('_', ' ')} {first}")
+        if len(columns) > len(told):
+            told.append(f"and {len(columns) - len(told)} more")
         return "; ".join(told)
+
+    def _text(self, change: Change) -> str:
+        return change_text(self.sides, change, whole=self.whole)
 
     def _first(self, rows: Sequence[Row]) -> tuple[str, str]:
         """The first of the rows by its name, and by the file and line of its source."""

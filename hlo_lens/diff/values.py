@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from hlo_lens.analysis import Loop
@@ -77,13 +78,27 @@ class Sides:
         return wanted(table, old, skip, only), wanted(table, new, skip, only)
 
 
-def texts_of(sides: Sides, change: Change) -> tuple[str, str]:
+def change_text(sides: Sides, change: Change, *, whole: bool = False) -> str:
+    """A value on both sides, `8 → 16`; of lists and mappings, each place where they differ, by the
+    keys that lead there, `sliding_window_length 0 → 48`: `TOLD` of them, or all where `whole`."""
+    if change.column.type not in _DATA:
+        return ARROW.join(texts_of(sides, change))
+    apart = _apart(change)
+    told = [f"{name} {ARROW.join(pair)}".strip() for name, *pair in apart[: _most(whole)]]
+    left = len(apart) - len(told)
+    return ", ".join(told) + (f" and {count_text(left)} more" if left else "")
+
+
+def texts_of(sides: Sides, change: Change, *, whole: bool = False) -> tuple[str, str]:
     """A value on both sides; of lists and mappings, what differs in them."""
-    if change.column.type in ("json", "refs"):
-        try:
-            return _differing(change.old, change.new)
-        except RecursionError:
-            return "…", "…"
+    if change.column.type in _DATA:
+        apart = _apart(change)
+        old, new = (
+            ", ".join(f"{name} {pair[at]}".strip() for name, *pair in apart[: _most(whole)])
+            for at in (0, 1)
+        )
+        left = len(apart) - TOLD
+        return old, f"{new} and {count_text(left)} more" if left > 0 and not whole else new
     old, new = (
         cells.text(change.column, value, module)
         for cells, value, module in zip(
@@ -95,37 +110,104 @@ def texts_of(sides: Sides, change: Change) -> tuple[str, str]:
     return old, new
 
 
+_DATA = ("json", "refs")
+
+
+def _most(whole: bool) -> int | None:
+    return None if whole else TOLD
+
+
 def _exact(value: object) -> str:
     return count_text(value) if isinstance(value, int) else visible(str(value))
 
 
-def _differing(old: object, new: object) -> tuple[str, str]:
-    """What differs in two lists or mappings; of lists of another length, the length."""
-    one, other = _data(old), _data(new)
-    if isinstance(one, list) and isinstance(other, list) and len(one) != len(other):
-        return count_text(len(one)), f"{count_text(len(other))} entries"
-    apart = [*_leaves("", one, other)]
-    texts = [
-        ", ".join(f"{name} {_data_text(pair[at])}".strip() for name, *pair in apart[:TOLD])
-        for at in (0, 1)
-    ]
-    if len(apart) > TOLD:
-        texts[1] += f" and {len(apart) - TOLD} more"
-    return texts[0], texts[1]
+# ---------------------------------------------------------------------------------- data
 
 
-def _leaves(name: str, old: object, new: object) -> Iterator[tuple[str, object, object]]:
-    """The innermost places where two values differ, by the key that leads there."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place where two values differ: the keys that lead there, and what each has there."""
+
+    path: tuple[str, ...]
+    old: object
+    new: object
+
+    @property
+    def order(self) -> int:
+        """Numbers and words of mappings say more than what is in lists, such as sizes."""
+        is_listed = any(key.startswith("[") for key in self.path)
+        return 2 if is_listed else int(isinstance(self.old or self.new, (dict, list)))
+
+
+def _apart(change: Change) -> list[tuple[str, str, str]]:
+    """Where two lists or mappings differ, as texts: the place, and what each has there."""
+    try:
+        places = sorted(
+            _places((), _data(change.old), _data(change.new)), key=lambda place: place.order
+        )
+        shared = _shared([place.path for place in places])
+        return [(_path_text(one.path[shared:]), *_pair_text(one)) for one in places]
+    except RecursionError:
+        return [("", "…", "…")]
+
+
+def _places(path: tuple[str, ...], old: object, new: object) -> Iterator[_Place]:
+    """The innermost places where two values differ; a list of numbers is one."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in {**old, **new}:
             if old.get(key) != new.get(key):
-                yield from _leaves(key, old.get(key), new.get(key))
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for one, other in zip(old, new, strict=True):
+                yield from _places((*path, str(key)), old.get(key), new.get(key))
+    elif not _are_lists(old, new):
+        yield _Place(path, old, new)
+    elif isinstance(old, list) and isinstance(new, list):
+        for at, (one, other) in enumerate(zip(old, new, strict=True)):
             if one != other:
-                yield from _leaves(name, one, other)
-    else:
-        yield name, old, new
+                yield from _places((*path, f"[{at}]"), one, other)
+
+
+def _are_lists(old: object, new: object) -> bool:
+    """Whether they are lists whose elements stand side by side, and no sizes."""
+    if not isinstance(old, list) or not isinstance(new, list) or len(old) != len(new):
+        return False
+    return not (_is_numbers(old) and _is_numbers(new))
+
+
+def _shared(paths: Sequence[tuple[str, ...]]) -> int:
+    """How many keys lead to all of the places: nobody needs them."""
+    shortest = min((len(path) for path in paths), default=1) - 1
+    for at in range(shortest):
+        if len({path[at] for path in paths}) > 1 or paths[0][at + 1].startswith("["):
+            return at
+    return max(shortest, 0)
+
+
+def _path_text(path: Sequence[str]) -> str:
+    """`window.dimensions[2]`."""
+    return visible(".".join(path).replace(".[", "["))
+
+
+def _pair_text(place: _Place) -> tuple[str, str]:
+    """What each side has; of lists of another length, the length."""
+    old, new = place.old, place.new
+    if isinstance(old, list) and isinstance(new, list) and not _is_numbers(old or new):
+        return count_text(len(old)), f"{count_text(len(new))} entries"
+    return _data_text(old), _data_text(new)
+
+
+def _is_numbers(value: object) -> bool:
+    """A short list of numbers, such as sizes."""
+    return (
+        isinstance(value, list)
+        and len(value) <= _SHORT
+        and all(isinstance(one, (int, float)) or _is_digits(one) for one in value)
+    )
+
+
+_SHORT = 8  # numbers of a list that is read as a whole
+
+
+def _is_digits(value: object) -> bool:
+    return isinstance(value, str) and value.removeprefix("-").isdigit()
 
 
 def _data(value: object) -> object:
@@ -144,5 +226,8 @@ def _data_text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{visible(key)} {_data_text(each)}" for key, each in value.items())
     if isinstance(value, list):
-        return ", ".join(map(_data_text, value))
+        listed = map(_data_text, value)
+        return f"[{','.join(listed)}]" if _is_numbers(value) else ", ".join(listed)
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return visible(str(value))

@@ -418,3 +418,21 @@ def test_the_python_of_the_page_runs(tmp_path: Path, capsys: pytest.CaptureFixtu
     text = code[1].replace("before/", str(before)).replace("after/", str(after))
     exec(compile(text, "diff.md", "exec"), {})
     assert capsys.readouterr().out == "g.1\n"
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("cudnn-window-train", "mask_type CAUSAL → NO_MASK, sliding_window_length 0 → 48"),
+        ("cudnn-bidirectional", "mask_type CAUSAL → NO_MASK"),
+    ],
+)
+def test_the_mask_and_the_window_of_fused_attention_are_told(
+    cli: Cli, other: str, said: str
+) -> None:
+    folder = Path(__file__).resolve().parents[2] / "fixtures" / "hlo" / "attention"
+    sides = [folder / name / "cuda-h100" for name in ("cudnn-train", other)]
+    for limit in ((), ("--limit", "0")):
+        ran = cli("diff", *sides, "--only", "custom_calls", *limit)
+        assert f"config {said}" in " ".join(ran.out.split())
+    assert "more" not in ran.out

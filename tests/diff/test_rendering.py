@@ -158,6 +158,62 @@ def test_what_changes_by_the_value_on_each_side() -> None:
     assert row[-1] == "trip count 4 → 8"
 
 
+def configured(config: str, operands: int = 1) -> str:
+    """A call with that config."""
+    array = "f32[2,8]{1,0}"
+    return (
+        f"HloModule m\n\nENTRY main {{\n  p = {array} parameter(0)\n  ROOT c = {array}"
+        f' custom-call({", ".join(["p"] * operands)}), custom_call_target="mine",'
+        f" backend_config={config}\n}}\n"
+    )
+
+
+def changed_config(old: str, new: str, *, whole: bool = False) -> str:
+    diff = diff_of(configured(old), configured(new), only=["custom_calls"])
+    (found,) = report(diff, whole=whole).stages[0].sections[0].lines
+    return found.also.removeprefix("config ")
+
+
+def test_what_differs_in_json_stands_by_its_keys_what_is_in_no_list_first() -> None:
+    old = '{"inner":{"shape":{"sizes":["1","8"]},"parts":[{"n":1},{"n":2},{"n":3}],"mask":"A"}}'
+    new = '{"inner":{"shape":{"sizes":["2","8"]},"parts":[{"n":4},{"n":5},{"n":6}],"mask":"B"}}'
+    first = "mask A → B, shape.sizes [1,8] → [2,8], parts[0].n 1 → 4"
+    assert changed_config(old, new) == f"{first} and 2 more"
+    assert changed_config(old, new, whole=True) == (f"{first}, parts[1].n 2 → 5, parts[2].n 3 → 6")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('{"a":{"b":{"c":1,"d":2}}}', '{"a":{"b":{"c":3,"d":2}}}', "c 1 → 3"),
+        ('{"a":{"c":1},"b":{"c":1}}', '{"a":{"c":2},"b":{"c":3}}', "a.c 1 → 2, b.c 1 → 3"),
+        ('{"a":1}', '{"a":1,"on":true}', "on – → true"),
+        ('{"a":["x","y"]}', '{"a":["x","z"]}', "a[1] y → z"),
+        ('{"a":["x","y"]}', '{"a":["x"]}', "a 2 → 1 entries"),
+        ('{"a":[1,2]}', '{"a":[1]}', "a [1,2] → [1]"),
+        ('{"a":[{"n":1}]}', '{"a":[{"n":2}]}', "a[0].n 1 → 2"),
+        ('{"a":{"n":1}}', '{"a":7}', "a n 1 → 7"),
+    ],
+)
+def test_how_a_place_in_json_reads(old: str, new: str, said: str) -> None:
+    assert changed_config(old, new) == said
+
+
+def test_all_columns_of_a_row_that_changed_are_told_where_all_is_asked_for() -> None:
+    def text(extra: str) -> str:
+        return configured('{"a":1}').replace(", backend_config", f"{extra}, backend_config")
+
+    more = ", output_to_operand_aliasing={{}: (0, {})}, api_version=API_VERSION_TYPED_FFI"
+    new = configured('{"a":2}', 2).replace(", backend_config", f"{more}, backend_config")
+    diff = diff_of(text(""), new, only=["custom_calls"])
+    (few,) = report(diff).stages[0].sections[0].lines
+    (many,) = report(diff, whole=True).stages[0].sections[0].lines
+    assert few.also.endswith("; and 1 more")
+    assert "more" not in many.also
+    for told in ("config a 1 → 2", "aliasing 0 → 1 entries", "operand layouts 1 → 2 entries"):
+        assert told in many.also
+
+
 def test_what_left_its_loop() -> None:
     lines = section(told(step(1, 0), step(0, 1)), "collectives")
     (row,) = rows_with("~", lines)
