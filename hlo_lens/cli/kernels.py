@@ -54,7 +54,8 @@ def _complete_phases(_ctx: click.Context, _param: click.Parameter, given: str) -
     metavar="NAMES",
     callback=words,
     shell_complete=_complete_families,
-    help="Only these: cudnn, cublaslt, transformer_engine, triton, mosaic_tpu, …",
+    help="Only these: cudnn, cublaslt, transformer_engine, triton, mosaic_tpu, …; those of "
+    "HLOLENS_CATALOGUE, a catalogue of your own, too.",
 )
 @click.option(
     "--phase",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from hlo_lens.present.report import Section, without_unknown
 
 ATTENTION: Final = "attention"
 _ABOUT: Final = (KERNELS, CALLS, MATMULS, ATTENTION)  # whose findings are told
+COLLECTIVE: Final = "collective"
 _NAMED: Final = 4  # kinds of helpers that are named in the head
 
 SUMMARY: Final = Summary(
@@ -28,11 +29,12 @@ SUMMARY: Final = Summary(
     measures=(
         Measure("calls", "rows"),
         Measure("runs", "executions"),
-        Measure("FLOP per run", "each", "flops"),
+        Measure("FLOP", "per_step", "flops"),
         Measure("workspace", "each", "workspace_bytes"),
         Measure("on-chip", "each", "scoped_memory_bytes"),
     ),
 )
+_FLOP: Final = next(at for at, one in enumerate(SUMMARY.measures) if one.column == "flops")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def _head(found: Kernels, rows: Sequence[Row], filters: Filters) -> Iterator[tup
     if not rows:
         yield "runs", _nothing(found, filters)
     else:
-        yield "runs", _all(found, rows, filters)
+        yield from _all(found, rows, filters)
     if rows and all(found.value(row, "phase") is None for row in rows):
         yield "phase", _no_phase(found)
     yield from _again(found, rows)
@@ -113,18 +115,41 @@ def _head(found: Kernels, rows: Sequence[Row], filters: Filters) -> Iterator[tup
         yield "left out", f"{_helpers(found)}; --all shows them"
 
 
-def _all(found: Kernels, rows: Sequence[Row], filters: Filters) -> str:
-    kinds = Counter(
-        (str(found.value(row, "op") or "kernel"), str(found.value(row, "family"))) for row in rows
-    )
-    listed = [f"{op} of {family} ×{n}" if n > 1 else f"{op} of {family}"
-              for (op, family), n in kinds.most_common(_NAMED)]  # fmt: skip
-    if len(kinds) > _NAMED:
-        listed.append(_others(len(kinds) - _NAMED))
+def _all(found: Kernels, rows: Sequence[Row], filters: Filters) -> Iterator[tuple[str, str]]:
+    """How many, of what kinds; collectives apart, where there are others."""
+    apart = [row for row in rows if found.value(row, "op") == COLLECTIVE]
+    others = [row for row in rows if found.value(row, "op") != COLLECTIVE]
     working = sum(1 for row in found.all if found.value(row, "does_work"))
     part = f" of {count_text(working)}" if filters and len(rows) < working else ""
+    yield "runs", _counted(found, others or rows, part)
+    if others and apart:
+        yield "besides", f"{_counted(found, apart)}; hlolens collectives FILE says what they send"
+
+
+def _counted(found: Kernels, rows: Sequence[Row], part: str = "") -> str:
+    kinds = Counter(map(_kind(found), rows))
+    listed = [f"{kind} ×{n}" if n > 1 else kind for kind, n in kinds.most_common(_NAMED)]
+    if len(kinds) > _NAMED:
+        listed.append(_others(len(kinds) - _NAMED))
     calls = "1 call" if len(rows) == 1 and not part else f"{count_text(len(rows))}{part} calls"
     return f"{calls}, {_runs_text(found, rows)} a step: {', '.join(listed)}"
+
+
+def _kind(found: Kernels) -> Callable[[Row], str]:
+    """`attention of cudnn`; what is on another core by its name, `scatter on SparseCore`."""
+
+    def text(row: Row) -> str:
+        if _is_described(found, row) and not found.value(row, "is_fusion"):
+            return visible(str(found.value(row, "called")))
+        return f"{found.value(row, 'op') or 'kernel'} of {found.value(row, 'family')}"
+
+    return text
+
+
+def _is_described(found: Kernels, row: Row) -> bool:
+    """Whether what a reader calls it is no name of its own."""
+    called = found.value(row, "called")
+    return called not in (found.value(row, "kernel"), found.value(row, "target"))
 
 
 def _others(number: int) -> str:
@@ -183,7 +208,8 @@ def _again(found: Kernels, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     value = found.value
     by_name: dict[tuple[object, object], list[Row]] = {}
     for row in rows:
-        if value(row, "op") not in ("fusion", "call"):  # whose name says nothing of it
+        is_other = _is_described(found, row) and not value(row, "is_fusion")
+        if not is_other and value(row, "op") not in ("fusion", "call"):  # names that say nothing
             by_name.setdefault((value(row, "family"), value(row, "called")), []).append(row)
     told, fusions = [], 0
     for (_, name), same in by_name.items():
@@ -245,10 +271,13 @@ def _table(found: Kernels, groups: Sequence[Group], rows: Sequence[Row]) -> Sect
     ]
     lines = [(*group.keys, *group.measures) for group in groups]
     sums = measured(found.table, SUMMARY, rows)
-    total = ("total", *("",) * (len(SUMMARY.by) - 1), *sums[:2], *("",) * (len(sums) - 2))
+    multiplying = [row for row in rows if found.value(row, "matmuls")]
+    flops = measured(found.table, SUMMARY, multiplying)[_FLOP] if multiplying else UNKNOWN
+    rest = ("",) * (len(sums) - _FLOP - 1)
+    total = ("total", *("",) * (len(SUMMARY.by) - 1), *sums[:_FLOP], flops, *rest)
     section = Section(
         "kernels by phase and loop",
-        "",
+        "FLOP of a step, of the matmuls in them" if flops != UNKNOWN else "",
         tuple(columns),
         tuple(lines),
         total if len(lines) > 1 else None,

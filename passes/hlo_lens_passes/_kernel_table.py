@@ -21,16 +21,18 @@ TABLE = Table(
             "op",
             "text",
             "structural",
-            "what it computes: of a custom call by target or kernel name, of a fusion by what is in"
-            " it (gemm, grouped_gemm, scaled_gemm, convolution, collective, reduction, else"
-            " fusion); NULL where the name does not tell",
+            "what it computes: of a custom call by target or kernel name, of one that only hands a"
+            " computation to another core by that (collective, scatter, gather, else call), of a"
+            " fusion by what is in it (gemm, grouped_gemm, scaled_gemm, convolution, collective,"
+            " reduction, else fusion); NULL where the name does not tell",
         ),
         Column(
             "called",
             "text",
             "structural",
             "what a reader calls it: the kernel's name, else the target; of a fusion its target and"
-            " the dtypes of its matmul, or the op",
+            " the dtypes of its matmul, or the op; of a computation on another core what it does"
+            " and where, such as `all-gather on SparseCore`",
         ),
         Column("kernel", "text", "structural", "name of the kernel that a generic target launches"),
         Column(
@@ -59,7 +61,13 @@ TABLE = Table(
             "structural",
             "false for calls that stand for no work: marks, buffers, layouts, shardings, order",
         ),
-        Column("operand_layouts", "json", "structural", "shapes and layouts it takes, a list"),
+        Column(
+            "operand_layouts",
+            "json",
+            "structural",
+            "shapes and layouts it takes, a list; of a computation on another core, the"
+            " computation's",
+        ),
         Column("result_layouts", "json", "structural", "shapes and layouts of the result's leaves"),
         Column(
             "matmuls",

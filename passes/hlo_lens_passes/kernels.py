@@ -10,6 +10,7 @@ from hlo_lens.analysis.collectives import COLLECTIVE_OPCODES, shape_of
 from hlo_lens.facts import Member, PassResult, Rule, Table, common
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes import _fusion_kernels as fusions
+from hlo_lens_passes import _handed_on as handed
 from hlo_lens_passes._call_table import TABLE as CALLS
 from hlo_lens_passes._calls import result_of
 from hlo_lens_passes._catalogue import catalogue
@@ -65,7 +66,7 @@ class KernelsPass:
         for call in facts.records("custom_calls"):
             found = matmuls.get((call["module"], call["instr"]), ())
             members += _members(len(rows), "call", call, found)
-            rows.append(_of_call(call, found))
+            rows.append({**_of_call(call, found), **_of_called(program, call)})
         for position, module in enumerate(program.modules):
             if fusions.SIGN not in module.text:
                 continue
@@ -102,6 +103,16 @@ def _of_call(call: Record, matmuls: Sequence[Record]) -> dict[str, object]:
         "does_work": not _is_helper(call),
         "split_k": split,
     }
+
+
+def _of_called(program: Program, call: Record) -> dict[str, object]:
+    """What a call that only hands a computation on is, by that computation."""
+    module, id = call["module"], call["instr"]
+    if call["op"] != handed.OP or not isinstance(module, int) or not isinstance(id, int):
+        return {}
+    computation = handed.handed_on(program.modules[module].instruction(id))
+    core = str(call["thread"] or call["family"])
+    return {} if computation is None else handed.of_computation(computation, core)
 
 
 def _is_helper(call: Record) -> bool:
@@ -169,26 +180,8 @@ def _op(fusion: Instruction, matmuls: Sequence[Record]) -> str:
         return "scaled_gemm"
     if matmuls:
         return "gemm"
-    opcodes = _opcodes_in(fusion)
+    opcodes = handed.opcodes_in(fusion.called)
     return next((op for op, wanted in _OPS if not wanted.isdisjoint(opcodes)), "fusion")
-
-
-def _opcodes_in(fusion: Instruction) -> set[str]:
-    """Of the fusion's computation, and of those of fusions in it."""
-    waiting = list(fusion.called)
-    seen: set[Computation] = set()
-    opcodes: set[str] = set()
-    while waiting:
-        computation = waiting.pop()
-        if computation in seen:
-            continue
-        seen.add(computation)
-        opcodes.update(computation.opcodes)
-        if "fusion" in computation.opcodes:
-            for index, opcode in enumerate(computation.opcodes):
-                if opcode == "fusion":
-                    waiting += Instruction(computation, index).called
-    return opcodes
 
 
 def _called(kind: str, op: str, matmuls: Sequence[Record]) -> str:

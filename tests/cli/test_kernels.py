@@ -170,7 +170,7 @@ def test_kernels_stand_by_what_they_do_with_pass_loop_and_runs(cli: Cli, step: P
         ["gemm", "cublaslt", "__cublas$lt$matmul$f8", "fwd", "no loop", "1", "1", "65.5 kFLOP",
          "32.0 MiB"],
         ["norm", "cudnn", "__cudnn$norm", "fwd", "no loop", "1", "1", "–", "4.0 KiB"],
-        ["total", "5", "14"],
+        ["total", "5", "14", "65.5 kFLOP"],
     ]  # fmt: skip
 
 
@@ -204,6 +204,78 @@ def test_fusions_of_a_code_generator_are_kernels_and_those_of_xla_are_not(
     assert "matmul  m 64 n 32 k 128, 524.3 kFLOP" in out
     assert "tiles output 8, 4 warps, 1 stage, 1 CTA" in out
     assert "kLoop" not in out
+
+
+def test_flops_are_of_a_step_and_of_the_matmuls_alone(cli: Cli) -> None:
+    folder = ATTENTION / "cudnn-full-remat" / "cuda-h100"
+    out = cli("kernels", folder).out
+    assert "kernels by phase and loop  FLOP of a step, of the matmuls in them\n" in out
+    # Four gemms of 2·512·384·1152 in loops of two; what fused attention computes is not in the sum.
+    assert out.count("906.0 MFLOP") == 4
+    assert lines(out)[-1] == ["total", "7", "14", "3.6 GFLOP"]
+    gemms = data(cli, folder, "--family", "triton")["groups"]
+    assert {(one["flops"], one["flops_per_step"]) for one in gemms} == {
+        (2 * 512 * 384 * 1152, 2 * 2 * 512 * 384 * 1152)
+    }
+
+
+# Two operations that the SparseCore runs aside, and a kernel.
+ASIDE = """HloModule aside, is_scheduled=true, num_partitions=4
+
+%gathers (p: bf16[8,64]) -> bf16[32,64] {
+  %p = bf16[8,64]{1,0} parameter(0)
+  ROOT %ag = bf16[32,64]{1,0} all-gather(%p), channel_id=1, replica_groups={{0,1,2,3}}, dimensions={0}, use_global_device_ids=true
+}, execution_thread="sparsecore"
+
+%picks (p: s32[16]) -> s32[2] {
+  %p = s32[16]{0} parameter(0)
+  %i = s32[2]{0} constant({1, 3})
+  ROOT %g = s32[2]{0} gather(%p, %i), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}
+}, execution_thread="sparsecore"
+
+ENTRY %main (a: bf16[8,64], b: s32[16]) -> (bf16[32,64], s32[2], bf16[8,64]) {
+  %a = bf16[8,64]{1,0} parameter(0)
+  %b = s32[16]{0} parameter(1)
+  %one.call-start = ((), (), s32[2]) custom-call-start(), async_execution_thread="sparsecore", custom_call_target="TODO(b/522284627)", called_computations={%gathers}
+  %one.call-update = ((bf16[8,64]), bf16[32,64], s32[2]) custom-call-update(%one.call-start, %a)
+  %two.call-start = ((), (), s32[2]) custom-call-start(), async_execution_thread="sparsecore", custom_call_target="TODO(b/522284627)", called_computations={%picks}
+  %two.call-update = ((s32[16]), s32[2], s32[2]) custom-call-update(%two.call-start, %b)
+  %k = bf16[8,64]{1,0} custom-call(%a), custom_call_target="__cudnn$fmhaSoftmax"
+  %one.call-done = bf16[32,64]{1,0} custom-call-done(%one.call-update)
+  %two.call-done = s32[2]{0} custom-call-done(%two.call-update)
+  ROOT %out = (bf16[32,64]{1,0}, s32[2]{0}, bf16[8,64]{1,0}) tuple(%one.call-done, %two.call-done, %k)
+}
+"""  # noqa: E501
+
+
+def test_what_runs_on_the_sparsecore_is_told_and_collectives_are_counted_apart(
+    cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "aside.hlo"
+    path.write_text(ASIDE)
+    out = cli("kernels", path, "--contract").out
+    head = " ".join(out.split("\n\n")[0].split())
+    assert "runs 2 calls, 2 runs a step: attention of cudnn, gather on SparseCore besides" in head
+    assert (
+        "besides 1 call, 1 run a step: all-gather on SparseCore; hlolens collectives FILE says"
+    ) in head
+    assert "again" not in head
+    assert [line[:3] for line in lines(out)[1:3]] == [
+        ["collective", "sparsecore", "all-gather on SparseCore"],
+        ["gather", "sparsecore", "gather on SparseCore"],
+    ]
+    (part,) = (one for one in out.split("\n\n") if one.startswith("sparsecore collective: "))
+    told = dict(re.split(r"  +", line.strip(), maxsplit=1) for line in part.splitlines()[1:])
+    assert (told["takes"], told["gives"]) == ("bf16[8,64]{1,0}", "bf16[32,64]{1,0}")
+    assert told["target"] == "TODO(b/522284627)"
+    # Where there is nothing else, they are what runs.
+    head = cli("kernels", path, "--family", "sparsecore").out.split("\n\n")[0]
+    assert "besides" in head
+    path.write_text(ASIDE.replace("called_computations={%picks}", "called_computations={%gathers}")
+                    .replace("__cudnn$fmhaSoftmax", "Sharding"))  # fmt: skip
+    head = cli("kernels", path).out.split("\n\n")[0]
+    assert "runs      2 calls, 2 runs a step: all-gather on SparseCore ×2" in head
+    assert "besides" not in head
 
 
 def test_a_fusion_around_a_call_is_that_call_and_counts_once(cli: Cli, tmp_path: Path) -> None:
@@ -468,8 +540,8 @@ def test_json_has_every_call_with_its_contract(cli: Cli, step: Path) -> None:
     assert (gemm["m"], gemm["matmul_rows"], gemm["custom_call"]) == (8, [0], 5)
     assert found["groups"][0] == {
         "op": "attention", "family": "triton", "called": "fa_fwd", "phase": "fwd",
-        "loop": "forward ×4", "calls": 1, "runs": 4, "flops": None, "workspace_bytes": None,
-        "scoped_memory_bytes": None,
+        "loop": "forward ×4", "calls": 1, "runs": 4, "flops_per_step": None, "flops": None,
+        "workspace_bytes": None, "scoped_memory_bytes": None,
     }  # fmt: skip
 
 

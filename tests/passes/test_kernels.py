@@ -340,6 +340,93 @@ def test_tiles_of_several_outputs_are_a_list_each() -> None:
     assert ask(fusion(SLICE, gpu("__triton", broken)), sql) == [(None,)]
 
 
+# -- computations on another core
+
+
+def on_sparsecore(body: str, called: str = "inner", target: str = "TODO(b/522284627)") -> str:
+    """A module that hands `inner`, whose parameter is an s32[16], to the SparseCore."""
+    return f"""\
+HloModule m, is_scheduled=true
+add {{
+  x = s32[] parameter(0)
+  y = s32[] parameter(1)
+  ROOT s = s32[] add(x, y)
+}}
+other {{
+  ROOT p = s32[16]{{0}} parameter(0)
+}}
+inner {{
+  p = s32[16]{{0:T(128)}} parameter(0)
+  {body}
+}}, execution_thread="sparsecore"
+ENTRY main {{
+  a = s32[16]{{0}} parameter(0)
+  s = ((), (), s32[2]) custom-call-start(), async_execution_thread="sparsecore", custom_call_target="{target}", output_to_operand_aliasing={{{{}}: (0, {{}})}}, called_computations={{{called}}}
+  u = ((s32[16]{{0}}), s32[16]{{0}}, s32[2]) custom-call-update(s, a)
+  ROOT d = s32[16]{{0}} custom-call-done(u)
+}}
+"""  # noqa: E501
+
+
+SCATTERED = (
+    "i = s32[16,1]{1,0} iota(), iota_dimension=0\n  ROOT r = s32[16]{0:T(128)} scatter(p, i, p),"
+    " update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0},"
+    " index_vector_dim=1, to_apply=add"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "op", "called", "gives"),
+    [
+        ("ROOT all-gather.1 = s32[64]{0} all-gather(p), dimensions={0}, replica_groups={{0,1,2,3}}",
+         "collective", "all-gather on SparseCore", "s32[64]{0}"),
+        ("s = ((s32[16]{0}), s32[4]{0}, s32[]) reduce-scatter-start(p), dimensions={0},"
+         " replica_groups={{0,1,2,3}}, to_apply=add\n  ROOT r = s32[4]{0} reduce-scatter-done(s)",
+         "collective", "reduce-scatter on SparseCore", "s32[4]{0}"),
+        (SCATTERED, "scatter", "scatter on SparseCore", "s32[16]{0:T(128)}"),
+        ("ROOT r = s32[2]{0} gather(p, p), offset_dims={}, collapsed_slice_dims={0},"
+         " start_index_map={0}, index_vector_dim=1, slice_sizes={1}",
+         "gather", "gather on SparseCore", "s32[2]{0}"),
+        # A name is a label.
+        ("ROOT all-gather.2 = s32[16]{0} negate(p)", "call", "call on SparseCore", "s32[16]{0}"),
+    ],
+)  # fmt: skip
+def test_what_runs_on_another_core_is_what_its_computation_does(
+    body: str, op: str, called: str, gives: str
+) -> None:
+    sql = "select op, called, target, operand_layouts, result_layouts, does_work from kernels"
+    text = on_sparsecore(body)
+    assert ask(text, sql) == [
+        (op, called, "TODO(b/522284627)", '["s32[16]{0:T(128)}"]', json.dumps([gives]), 1)
+    ]
+
+
+def test_what_a_computation_on_another_core_calls_is_a_part_of_it() -> None:
+    called = SCATTERED.replace("ROOT r", "ROOT q")
+    text = on_sparsecore(
+        "s = ((s32[16]{0}), s32[16]{0}, s32[]) call-start(p), to_apply=scatters\n"
+        "  ROOT r = s32[16]{0} call-done(s)"
+    ).replace("inner {", f"scatters {{\n  p = s32[16]{{0}} parameter(0)\n  {called}\n}}\ninner {{")
+    assert ask(text, "select op, called from kernels") == [("scatter", "scatter on SparseCore")]
+    check_table(text, "kernels", must_change=False)
+
+
+@pytest.mark.parametrize(
+    ("called", "target", "expected"),
+    [
+        ("inner, other", "TODO(b/522284627)", ("call", "TODO(b/522284627)", "[]")),
+        ("missing", "TODO(b/522284627)", ("call", "TODO(b/522284627)", "[]")),
+        # What another target does with a computation is not known.
+        ("inner", "mine", (None, "mine", "[]")),
+    ],
+)
+def test_a_call_that_hands_on_no_one_computation_keeps_its_name(
+    called: str, target: str, expected: tuple[object, ...]
+) -> None:
+    sql = "select op, called, operand_layouts from kernels"
+    assert ask(on_sparsecore(SCATTERED, called, target), sql) == [expected]
+
+
 # -- what is no work
 
 
@@ -432,5 +519,32 @@ def test_a_maxtext_step_has_no_call_of_a_gpu_library_and_splash_twice() -> None:
         " where kernel like 'splash_mha_fwd%' group by 1 order by 1"
     )
     assert ask_file(path, sql) == [("fwd", 8), ("remat", 8)]
-    sql = "select distinct family from kernels where does_work order by 1"
-    assert ask_file(path, sql) == [("mosaic_tpu",), ("sparsecore",)]
+    sql = "select distinct family, op from kernels where does_work order by 1, 2"
+    assert ask_file(path, sql) == [("mosaic_tpu", "attention"), ("sparsecore", "scatter")]
+
+
+@shared.needs_shared
+def test_collectives_of_a_maxtext_step_that_run_on_the_sparsecore() -> None:
+    (path,) = shared.unpacked("dumps/tpu-maxtext.tar.xz").rglob("gemma2-9b.full.tpu7x.opt.hlo")
+    sql = (
+        "select called, phase, count(*), sum(executions) from kernels"
+        " where op = 'collective' group by 1, 2 order by 1, 2"
+    )
+    assert ask_file(path, sql) == [
+        ("all-gather on SparseCore", "fwd", 15, 295),
+        ("all-gather on SparseCore", "remat", 24, 504),
+        ("reduce-scatter on SparseCore", "bwd", 14, 294),
+        ("reduce-scatter on SparseCore", "other", 2, 2),
+    ]
+    # As `hlolens collectives` counts them.
+    sql = """
+        select kind || ' on SparseCore', phase, count(*), sum(executions) from collectives
+        where kind <> 'all-reduce' group by 1, 2 order by 1, 2
+    """
+    assert ask_file(path, sql) == ask_file(
+        path,
+        """
+        select called, phase, count(*), sum(executions) from kernels
+        where op = 'collective' group by 1, 2 order by 1, 2
+    """,
+    )
