@@ -63,13 +63,15 @@ def grid(
     each row, folded at `width` or `PROSE` columns.
 
     Where `width` is given and they are wider, headings are folded, then columns moved together,
-    then spare columns left out, then cells folded at blanks, the widest first. A word that is still
-    too wide runs over: nothing is cut, and numbers are not folded.
+    then spare columns left out, which is told below, then cells folded at blanks, the widest first.
+    A word that is still too wide runs over: nothing is cut, and numbers are not folded.
     """
     body = list(rows)
     all_rows = body if footer is None else [*body, footer]
     most = None if width is None else width - indent
+    told = ""
     if most is not None and not _fits(columns, all_rows, most):
+        told = _left_out([column.heading for column in columns if column.spare and column.heading])
         kept = [at for at, column in enumerate(columns) if not column.spare]
         columns = [columns[at] for at in kept]
         body = [[row[at] for at in kept] for row in body]
@@ -91,6 +93,17 @@ def grid(
         rule = "─" * (sum(widths) + gap * (len(widths) - 1))
         yield line(" " * indent, Span(rule, "dim"))
         yield from _folded(footer, columns, widths, indent, gap, bold)
+    around = " " * indent
+    for text in folded(told, width, indent=around, hanging=f"{around}  ") if told else ():
+        yield line(Span(text, "dim"))
+
+
+def _left_out(headings: Sequence[str]) -> str:
+    if not headings:
+        return ""
+    many = len(headings) > 1
+    count = f"{len(headings)} column{'s' * many} left out: {', '.join(headings)}"
+    return f"{count}; a wider terminal or --format json has {'them' if many else 'it'}"
 
 
 def _fits(columns: Sequence[Column], rows: Sequence[Sequence[str]], most: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hlo_lens.present.page import Column, Span, grid, line, plain
 
 COLUMNS = (Column("loop"), Column("bytes per step", right=True))
@@ -54,6 +56,27 @@ def test_a_spare_column_is_left_out_before_anything_is_folded() -> None:
     rows = [("a b", "1 each", "2 in all")]
     assert plain(grid(columns, rows, width=19, indent=0)) == "a b 1 each 2 in all\n"
     assert plain(grid(columns, rows, width=18, indent=0)) == "a b  2 in all\n"
+
+
+@pytest.mark.parametrize(
+    ("spare", "said"),
+    [
+        ((), ""),
+        (("each",), "1 column left out: each; a wider terminal or --format json has it"),
+        (("each", "loop"), "2 columns left out: each, loop; a wider terminal or --format json has"),
+    ],
+)
+def test_columns_that_are_left_out_are_named_below_all_rows(
+    spare: tuple[str, ...], said: str
+) -> None:
+    columns = [Column("name"), *(Column(one, spare=True) for one in spare), Column("sum")]
+    rows = [("a", *("somewhat wide" for _ in spare), "2 in all")]
+    footer = ("total", *("" for _ in spare), "2 in all")
+    text = plain(grid(columns, rows, width=18, indent=2, footer=footer))
+    assert " ".join(text.partition("─\n")[2].split()).startswith(f"total 2 in all {said}".strip())
+    wide = plain(grid(columns, rows, footer=footer))
+    assert "left out" not in wide
+    assert wide == plain(grid(columns, rows, width=80, footer=footer))
 
 
 def test_a_total_stands_under_a_rule() -> None:
