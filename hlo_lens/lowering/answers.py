@@ -169,13 +169,16 @@ def _scores(exposed: Sequence[Record]) -> Iterator[str]:
         return
     values = [n for one in exposed if isinstance(n := one.get("score_values"), int)]
     (shape, size), _ = sizes.most_common(1)[0]
-    told = f" of {bytes_text(size)}" if isinstance(size, int) else ""
-    if values and sum(values) == 0:
-        yield f"scores {visible(shape)}{told} never lie in memory"
-        return
     count = sum(values)
-    many = f", {count_text(count)} such value{'s' * (count > 1)}" if values else ""
-    yield f"scores {visible(shape)}{told} lie in memory{many}"
+    if not count:
+        told = f" of {bytes_text(size)}" if isinstance(size, int) else ""
+        yield f"scores {visible(shape)}{told} {'never ' if values else ''}lie in memory"
+        return
+    written = [n for one in exposed if isinstance(n := one.get("score_written_bytes"), int)]
+    many = f"{count_text(count)} value{'s' * (count > 1)}"
+    if len(written) == len(values):
+        many += f", {bytes_text(sum(written))} in one run of each"
+    yield f"scores {visible(shape)} lie in memory: {many}"
 
 
 # ---------------------------------------------------------------------------------- experts

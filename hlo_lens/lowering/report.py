@@ -128,7 +128,7 @@ def _attention(found: Lowered) -> Section | None:
         Cell("route"), Cell("direction"), *_PLACE, Cell("recomputed", "again"), Cell("kernel"),
         Cell("score_shape", "scores"),
     )  # fmt: skip
-    headings = ("sites", "runs", "size", "in memory", "FLOP", "workspace")
+    headings = ("sites", "runs", "size", "in memory", "written", "FLOP", "workspace")
 
     def numbers(group: Group) -> tuple[str, ...]:
         return (
@@ -136,6 +136,7 @@ def _attention(found: Lowered) -> Section | None:
             executions_text(rows.runs(group.rows), None),
             _each(rows, group, "score_bytes", bytes_text),
             _each(rows, group, "score_values", "{}"),
+            _each(rows, group, "score_written_bytes", bytes_text),
             bounded(rows.per_step("flops", group.rows), flops_text),
             _each(rows, group, "workspace_bytes", bytes_text),
         )
@@ -144,8 +145,9 @@ def _attention(found: Lowered) -> Section | None:
         return " · ".join(dict.fromkeys(map(_site_text, rows.records(group.rows))))
 
     return _grouped(
-        found, rows, "attention", "in memory: how many values of the scores' shape are written;"
-        " FLOP of a step", by, headings, numbers, details=details,
+        found, rows, "attention", "in memory: how many arrays of scores are written, size: of the"
+        " largest, written: of all in one run; FLOP of a step",
+        by, headings, numbers, details=details,
     )  # fmt: skip
 
 

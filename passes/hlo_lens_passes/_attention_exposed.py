@@ -17,6 +17,7 @@ from hlo_lens.analysis.dataflow import Value, trace, value_source
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._attention_axes import Axes, array_text, elements_of, length
 from hlo_lens_passes._attention_products import Products
+from hlo_lens_passes._attention_repeats import Repeats
 from hlo_lens_passes._attention_softmax import MOVES, Softmax, Softmaxes
 from hlo_lens_passes._attention_values import Row, Spot, Tree, Values, Written
 
@@ -81,6 +82,7 @@ class Finder:
         self.values = Values(analysis, self.products)
         self.softmaxes = Softmaxes(self.values)
         self.saved = self.values.saved
+        self.repeats = Repeats(analysis, self.products, self.saved)
 
     def sites(self) -> list[Exposed]:
         """Every site, forward in front of backward."""
@@ -100,7 +102,9 @@ class Finder:
             self._note(uses)
             uses += [use for one in open_ if (use := self._saved_use(one)) is not None]
         forward = self._forward(uses)
-        return [*forward, *self._backward(uses, forward)]
+        found = [*forward, *self._backward(uses, forward)]
+        self.repeats.claim(found)
+        return found
 
     # -- what may be attention --------------------------------------------------------------------
 
@@ -289,7 +293,7 @@ class Finder:
                 if not use.saved:
                     self._add_softmax(site, use)
                 else:
-                    site.written |= use.taken.tree.written
+                    site.written |= self._written(use)
             for role in [role for role in site.roles if role not in ("dq", "dk", "dv", "dp")]:
                 if role == "qk":
                     site.roles[role] = {one: None for one in site.roles[role] if one not in claimed}
@@ -303,8 +307,15 @@ class Finder:
         loop = self.analysis.loop(use.taken.product.computation)
         return frozenset(scores), None if loop is None else loop.instr
 
+    def _written(self, use: _Use) -> Written:
+        """What is written to memory of scores between a product and what it takes."""
+        tree = use.taken.tree
+        return tree.written(
+            leaf for leaf in tree.leaves if self.saved.is_known(_turned(leaf, use.by_key))
+        )
+
     def _add_softmax(self, site: Exposed, use: _Use) -> None:
-        site.written |= use.taken.tree.written
+        site.written |= self._written(use)
         for softmax in use.softmaxes:
             self._add_parts(site, softmax)
         if self._add_divisions(site, use) or site.direction == "bwd":
@@ -316,15 +327,17 @@ class Finder:
 
     def _add_parts(self, site: Exposed, softmax: Softmax) -> None:
         site.written |= softmax.found_in
-        site.add("qk", *softmax.products)
-        site.add("scale", *self._scales(softmax))
+        site.add("qk", *softmax.products, *softmax.repeated)
         site.add("mask", *softmax.mask.selects)
+        for tree in (softmax.tree, *softmax.again):
+            site.add("scale", *self._scales(tree))
+            site.add("mask", *(choice.select.instr for choice in tree.choices))
         site.add("max", *softmax.maxima)
         site.add("exp", softmax.exponential.instr)
         site.add("sum", *softmax.sums)
 
-    def _scales(self, softmax: Softmax) -> Iterator[Instruction]:
-        for spot in softmax.tree.nodes:
+    def _scales(self, tree: Tree) -> Iterator[Instruction]:
+        for spot in tree.nodes:
             if spot.instr.opcode in ("divide", "multiply"):
                 for n in (0, 1):
                     if self.values.number(spot.operand(n), spot.axes) is not None:

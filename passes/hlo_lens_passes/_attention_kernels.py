@@ -12,6 +12,7 @@ from hlo_lens.analysis.dataflow import value_source
 from hlo_lens.hlo import Instruction, Shape
 from hlo_lens.hlo.attributes import whole_number
 from hlo_lens_passes._attention_sizes import NOT_KNOWN, Sizes
+from hlo_lens_passes._attention_splash import IN_KERNEL, splash_mask
 from hlo_lens_passes._calls import attributes_of, config_of, result_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Told:
     v_dim: int | None = None
     written: int | None = 0
     why: tuple[str, ...] = ()
+    hidden: str = "no config of the call says so"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +293,9 @@ def _pallas_gpu(call: Instruction, name: str, config: BackendConfig | None) -> T
     (jax/experimental/pallas/ops/gpu/attention.py); those of others are not known."""
     arrays = _first_three(call)
     if name not in ("mha_forward", "mha_backward") or [len(one) for one in arrays] != [4] * _QKV:
-        return Told()
+        return Told(hidden=IN_KERNEL)
     q, k, v = arrays
-    return Told(Sizes(q[0], q[2], k[2], q[1], k[1], q[3]), v_dim=v[3])
+    return Told(Sizes(q[0], q[2], k[2], q[1], k[1], q[3]), v_dim=v[3], hidden=IN_KERNEL)
 
 
 def _mosaic(call: Instruction, name: str, config: BackendConfig | None) -> Told:
@@ -305,15 +307,16 @@ def _mosaic(call: Instruction, name: str, config: BackendConfig | None) -> Told:
     """
     arrays = _first_three(call)
     if len(arrays) != _QKV:
-        return Told()
+        return Told(hidden=IN_KERNEL)
     if name.startswith(("splash_mha", "splash_mqa")):
-        told = _splash(call, arrays, shared="mqa" in name)
-        return replace(told, why=("the mask is data",))
+        why, hidden = splash_mask(call, name)
+        return replace(_splash(call, arrays, shared="mqa" in name), why=why, hidden=hidden)
     if "flash_attention" in name and "paged" not in name:
         q, k, v = arrays
         if len(q) == len(k) == len(v) == 4:
-            return Told(Sizes(q[0], q[1], k[1], q[2], k[2], q[3]), v_dim=v[3])
-    return Told()
+            sizes = Sizes(q[0], q[1], k[1], q[2], k[2], q[3])
+            return Told(sizes, v_dim=v[3], hidden=IN_KERNEL)
+    return Told(hidden=IN_KERNEL)
 
 
 def _splash(call: Instruction, arrays: Sequence[list[int]], *, shared: bool) -> Told:

@@ -107,6 +107,10 @@ class Saved:
         found = self._find(spot)
         return found is not None and found[1]
 
+    def is_known(self, spot: Spot) -> bool:
+        """Whether a value is scores or probabilities of a softmax that is known."""
+        return self._find(spot) is not None
+
     def _find(self, spot: Spot) -> tuple[Softmax, bool] | None:
         if not self._known:
             return None

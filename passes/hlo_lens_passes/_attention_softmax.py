@@ -25,7 +25,8 @@ class Softmax:
     """exp(scores), shown to be a softmax over the keys.
 
     scores: the products, or what was saved of them; maxima, sums: the reduces; rows: what is
-    subtracted from the scores where no maximum was found.
+    subtracted from the scores where no maximum was found; again: the scores as the maximum takes
+    them, where it does not take these.
     """
 
     exponential: Spot
@@ -37,6 +38,7 @@ class Softmax:
     mask: Mask
     positions: int | None
     found_in: Written
+    again: tuple[Tree, ...]
 
     @property
     def has_sink(self) -> bool:
@@ -47,6 +49,11 @@ class Softmax:
     @property
     def products(self) -> tuple[Instruction, ...]:
         return tuple(spot.instr for spot in self.scores)
+
+    @property
+    def repeated(self) -> tuple[Instruction, ...]:
+        """The products that make the scores again for the maximum."""
+        return tuple(spot.instr for tree in self.again for spot in tree.products)
 
 
 class Softmaxes:
@@ -87,8 +94,15 @@ class Softmaxes:
             scores = tuple(one for one in tree.leaves if self.saved.is_score(one))
         if not scores:
             return None
-        written = set(tree.written)
-        maxima = tuple(self._maxima(spot, tree, written))
+        behind = [*self._maxima(spot, tree)]
+        maxima = tuple(reduce for reduce, _, _ in behind)
+        written = tree.written(scores).union(*(before for _, _, before in behind))
+        products = {one.instr for one in scores}
+        again = tuple(
+            before
+            for _, before, _ in behind
+            if any(one.instr not in products for one in before.products)
+        )
         rows = tuple(
             row.spot.instr
             for row in tree.rows
@@ -107,10 +121,12 @@ class Softmaxes:
             mask_of(self.values, tree, scores),
             positions(self.values, tree),
             written,
+            again,
         )
 
-    def _maxima(self, spot: Spot, tree: Tree, written: Written) -> Iterator[Instruction]:
-        """The reduces of the scores over the keys by their maximum."""
+    def _maxima(self, spot: Spot, tree: Tree) -> Iterator[tuple[Instruction, Tree, Written]]:
+        """The reduces of the scores over the keys by their maximum, with what they reduce and what
+        is written to memory for that."""
         for row in tree.rows:
             if not row.spot.axes.of_rows or row.taker.opcode not in ("add", "subtract"):
                 continue
@@ -120,11 +136,9 @@ class Softmaxes:
                 if covers(axes.key, spot.axes.key):  # over the keys, and a sink beside them
                     axes = Axes(axes.batch, axes.query, spot.axes.key)
                 before = self.values.tree(value, axes)
-                if any(self.sides(one) is not None for one in before.products) or any(
-                    self.saved.is_score(one) for one in before.leaves
-                ):
-                    written |= before.written
-                    yield reduce.instr
+                saved = [one for one in before.leaves if self.saved.is_score(one)]
+                if saved or any(self.sides(one) is not None for one in before.products):
+                    yield reduce.instr, before, before.written(saved)
 
     def _sums(self, spot: Spot) -> Iterator[Instruction]:
         """The sums of an exponential over the keys, and over nothing else."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hlo_lens.facts import COMMON, Cell, Column, Finding, Measure, Rule, Summary, Table
@@ -73,15 +73,29 @@ TABLE: Final = Table(
             "dtype and dimensions of the scores: of the product that makes them, else of their"
             " gradient; of a cuDNN kernel, what its config names and a flash kernel does not write",
         ),
-        Column("score_bytes", "bytes", "measure", "size of one such array"),
+        Column(
+            "score_bytes",
+            "bytes",
+            "measure",
+            "size of the largest array that score_values counts; where it counts none, or is NULL,"
+            " of one of score_shape",
+        ),
         Column(
             "score_values",
             "int",
             "measure",
-            "arrays with a number for each query and key that the site writes to memory: results"
-            " of fusions and of instructions in none, in optimized text; those that a backward"
-            " reads and the forward wrote count there",
+            "arrays with a number for each query and key that the site writes to memory, scores and"
+            " what is computed from them (masks and constants are not): results of fusions and of"
+            " instructions in none, in optimized text; those that a backward reads and the forward"
+            " wrote count there",
             unit="arrays",
+        ),
+        Column(
+            "score_written_bytes",
+            "bytes",
+            "measure",
+            "size of all these arrays together, each in its own dtype, of one execution; they need"
+            " not be in memory at the same time",
         ),
         Column("softmax_dtype", "text", "structural", "dtype of the exponential, where exposed"),
         Column(
@@ -89,7 +103,8 @@ TABLE: Final = Table(
             "flops",
             "measure",
             "of one execution, for all queries × keys, masked ones too: the products of an exposed"
-            " site; of a kernel 2 products forward, 5 backward (QKᵀ again, dV, dP, dQ, dK)",
+            " site, as often as they are issued; of a kernel 2 products forward, 5 backward (QKᵀ"
+            " again, dV, dP, dQ, dK)",
         ),
         Column(
             "causal_fraction",
@@ -116,7 +131,7 @@ TABLE: Final = Table(
     summary=Summary(
         "attention",
         order=33,
-        about="FLOP of all queries × keys; score bytes of one array",
+        about="FLOP of all queries × keys; score bytes of all arrays in memory, of one run",
         by=(
             Cell("route"),
             Cell("direction"),
@@ -130,7 +145,7 @@ TABLE: Final = Table(
             Measure("sites", "rows"),
             Measure("runs", "executions"),
             Measure("in memory", "each", "score_values"),
-            Measure("score bytes", "each", "score_bytes"),
+            Measure("score bytes", "each", "score_written_bytes"),
             Measure("FLOP per step", "per_step", "flops"),
         ),
         unknown=(Cell("route"), Cell("kernel")),
@@ -152,8 +167,8 @@ IN_MEMORY: Final = Rule(
     "Exposed attention writes its scores to memory.",
     "Arrays with a number for each query and key grow with the square of the sequence; a fused"
     " kernel keeps them on the chip. score_values counts the results of fusions and of"
-    " instructions in none, score_bytes is the size of one. One finding is of the sites of a loop"
-    " that are alike.",
+    " instructions in none that are scores or computed from them, score_written_bytes is their size"
+    " together, in one run. One finding is of the sites of a loop that are alike.",
 )
 AGAIN: Final = Rule(
     "attention-forward-twice",
@@ -163,7 +178,16 @@ AGAIN: Final = Rule(
     " site did. A checkpoint policy that saves the output leaves one run. One finding is of the"
     " sites of a loop that are alike. Of kernels, `kernel-run-again` tells.",
 )
-RULES: Final = (FELL_BACK, IN_MEMORY, AGAIN)
+TWICE: Final = Rule(
+    "attention-product-twice",
+    "note",
+    "An exposed attention computes a product more than once in one phase.",
+    "The compiler has copied a product into several fusions, as that of TPUs does with Q·Kᵀ for the"
+    " maximum of the softmax and for its exponential: its FLOP are spent again, its result is not"
+    " kept. The values are the same by `analysis.congruence`, and the loop and phase too; flops"
+    " counts each. After optimization only. One finding is of the sites of a loop that are alike.",
+)
+RULES: Final = (FELL_BACK, IN_MEMORY, AGAIN, TWICE)
 
 
 def fell_back(rows: Numbered) -> Iterator[Finding]:
@@ -180,19 +204,35 @@ def fell_back(rows: Numbered) -> Iterator[Finding]:
         yield _finding(FELL_BACK, why, alike, ("attention", number))
 
 
-def in_memory(rows: Numbered) -> Iterator[Finding]:
-    for alike in _alike([one for one in rows if one[1]["score_values"]]):
-        row = alike[0][1]
-        if row["route"] != "exposed" or row["score_bytes"] is None:
+def in_memory(rows: Numbered, arrays: Mapping[int, str]) -> Iterator[Finding]:
+    """arrays: dtypes and dimensions of what is written, by row."""
+    for alike in _alike([one for one in rows if one[1]["score_values"]], arrays):
+        number, row = alike[0]
+        if number not in arrays:
             continue
-        count = row["score_values"]
-        arrays = "1 array" if count == 1 else f"{count} arrays"
+        count, total = row["score_values"], row["score_written_bytes"]
+        many = "1 array" if count == 1 else f"{count} arrays"
         each = "each " if len(alike) > 1 else ""
+        size = "" if total is None else f", {total:,} bytes a run"
         why = (
-            f"{_who(alike)} exposed attention ({row['direction']}): {each}{arrays} of scores in"
-            f" memory, {row['score_shape']} are {row['score_bytes']:,} bytes"
+            f"{_who(alike)} exposed attention ({row['direction']}): {each}{many} of scores in"
+            f" memory, {arrays[number]}{size}"
         )
         yield _finding(IN_MEMORY, why, alike)
+
+
+def repeated(rows: Numbered, twice: Mapping[int, Sequence[str]]) -> Iterator[Finding]:
+    """twice: what a row computes more than once, in words."""
+    # Names of fusions differ between layers that are alike.
+    words = {
+        number: "; ".join(text.split(" inside %")[0] for text in twice[number])
+        for number, _ in rows
+    }
+    for alike in _alike([one for one in rows if words[one[0]]], words):
+        number, row = alike[0]
+        told = "; ".join(twice[number]) if len(alike) == 1 else words[number]
+        why = f"{_who(alike)} exposed attention ({row['direction']}): {told}"
+        yield _finding(TWICE, why, alike)
 
 
 def again(rows: Numbered) -> Iterator[Finding]:
@@ -205,12 +245,13 @@ def again(rows: Numbered) -> Iterator[Finding]:
         yield _finding(AGAIN, why, alike)
 
 
-def _alike(rows: Numbered) -> list[list[tuple[int, Row]]]:
-    """Sites of one loop that are alike: unrolled layers are many."""
+def _alike(rows: Numbered, told: Mapping[int, str] | None = None) -> list[list[tuple[int, Row]]]:
+    """Sites of one loop that are alike, in what is told of them too: unrolled layers are many."""
     names = ("route", "direction", "loop", "kernel", "score_shape", "score_values", "phase")
     groups: dict[tuple[object, ...], list[tuple[int, Row]]] = {}
     for number, row in rows:
-        groups.setdefault(tuple(row.get(name) for name in names), []).append((number, row))
+        key = (*(row.get(name) for name in names), None if told is None else told.get(number))
+        groups.setdefault(key, []).append((number, row))
     return [*groups.values()]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -92,8 +92,8 @@ class Choice(NamedTuple):
 class Tree:
     """Operations on elements behind a value of scores, back to what is none.
 
-    nodes: the operations; leaves: other values of as many queries and keys; written: what the
-    program writes to memory on the way, as (instruction, element of its tuple).
+    nodes: the operations; leaves: other values of as many queries and keys; ways: from an operation
+    (None: the value itself) to what it takes, with what the program writes to memory in between.
     """
 
     nodes: list[Spot] = field(default_factory=list)
@@ -102,7 +102,24 @@ class Tree:
     leaves: list[Spot] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
-    written: Written = field(default_factory=set)
+    ways: list[tuple[Spot | None, Spot, Written]] = field(default_factory=list)
+
+    def written(self, saved: Iterable[Spot] = ()) -> Written:
+        """What the program writes to memory of scores, or of what is computed from them; a mask and
+        the number that it fills in are not. saved: leaves that are scores or probabilities."""
+        takers: dict[Spot, list[Spot]] = {}
+        for taker, spot, _ in self.ways:
+            if taker is not None:
+                takers.setdefault(spot, []).append(taker)
+        numbers = [row.spot for row in self.rows if row.spot.axes.of_rows]
+        waiting = [*self.products, *self.exponentials, *numbers, *saved]
+        known = {*waiting}
+        while waiting:
+            for taker in takers.get(waiting.pop(), ()):
+                if taker not in known:
+                    known.add(taker)
+                    waiting.append(taker)
+        return {one for _, spot, written in self.ways if spot in known for one in written}
 
     @property
     def opcodes(self) -> set[str]:
@@ -217,11 +234,12 @@ class Values:
     def tree(self, value: Value, axes: Axes) -> Tree:
         """The operations on elements behind a value that has all queries and keys."""
         found = Tree()
-        seen: set[tuple[Instruction, tuple[int, ...], Axes]] = set()
-        waiting: list[tuple[Value, Axes, Instruction | None, int]] = [(value, axes, None, 0)]
+        seen: dict[tuple[Instruction, tuple[int, ...], Axes], Spot] = {}
+        waiting: list[tuple[Value, Axes, Spot | None, int]] = [(value, axes, None, 0)]
         while waiting and len(seen) < _MOST_NODES:
             value, axes, taker, position = waiting.pop()
-            spot = self.at(value, axes, found.written)
+            written: Written = set()
+            spot = self.at(value, axes, written)
             if spot is None:
                 continue
             over = spread_over(spot.instr)
@@ -231,19 +249,20 @@ class Values:
             key = (spot.instr, spot.value.path, spot.axes)
             if not spot.axes.whole:
                 if taker is not None and spot.instr.opcode != "constant":
-                    found.rows.append(Row(spot, taker, position))
+                    found.rows.append(Row(spot, taker.instr, position))
+                    found.ways.append((taker, spot, written))
                 continue
-            if key in seen:
-                continue
-            seen.add(key)
-            self._sort(spot, found, waiting)
+            found.ways.append((taker, seen.get(key, spot), written))
+            if key not in seen:
+                seen[key] = spot
+                self._sort(spot, found, waiting)
         return found
 
     def _sort(
         self,
         spot: Spot,
         found: Tree,
-        waiting: list[tuple[Value, Axes, Instruction | None, int]],
+        waiting: list[tuple[Value, Axes, Spot | None, int]],
     ) -> None:
         instr = spot.instr
         opcode = instr.opcode
@@ -263,7 +282,7 @@ class Values:
             for number in range(first, count):
                 operand = spot.operand(number)
                 if operand is not None:
-                    waiting.append((operand, spot.axes, instr, number))
+                    waiting.append((operand, spot.axes, spot, number))
 
     def _fill(self, select: Spot) -> int | None:
         """Which branch of a select is one number."""

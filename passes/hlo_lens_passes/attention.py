@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.facts import Finding, Member, PassResult, Rule, Table, common
@@ -13,8 +13,10 @@ from hlo_lens.program import AFTER
 from hlo_lens_passes._attention_exposed import Exposed, Finder, score_text
 from hlo_lens_passes._attention_kernels import Fused, flops_of, fused_sites
 from hlo_lens_passes._attention_masks import share
+from hlo_lens_passes._attention_memory import Arrays, array_spelled, arrays_of
+from hlo_lens_passes._attention_repeats import PRODUCTS, Repeated
 from hlo_lens_passes._attention_sizes import sizes_of_site
-from hlo_lens_passes._attention_table import RULES, TABLE, again, fell_back, in_memory
+from hlo_lens_passes._attention_table import RULES, TABLE, again, fell_back, in_memory, repeated
 
 if TYPE_CHECKING:
     from hlo_lens.facts import Facts
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from hlo_lens.program import Program
 
 Row = dict[str, Any]
-# Of what stands for an exposed site, the instructions whose products are counted.
-_PRODUCTS: Final = ("qk", "pv", "dp", "dv", "dq", "dk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class AttentionPass:
     """One row a site and direction.
 
     Members: `call` (the kernels of a fused site); of an exposed one `qk`, `scale`, `mask`, `max`,
-    `exp`, `sum`, `div`, `pv`, and backward `dp`, `dv`, `dq`, `dk`.
+    `exp`, `sum`, `div`, `pv`, and backward `dp`, `dv`, `dq`, `dk`; `written` (what writes the
+    arrays of scores that score_values counts).
     """
 
     name: str = "attention"
@@ -49,18 +50,21 @@ class AttentionPass:
         for position in range(len(program.modules)):
             attention = [row for row in calls.get(position, ()) if row["op"] == "attention"]
             module = _Module(program, position, again_rows)
-            first = len(rows)
-            for row, its in module.rows(attention, matmuls.get(position, ())):
+            sites = [*enumerate(module.sites(attention, matmuls.get(position, ())), len(rows))]
+            for number, site in sites:
                 members += (
-                    Member("attention", len(rows), role, position, instr.id)
-                    for role, instrs in its.items()
+                    Member("attention", number, role, position, instr.id)
+                    for role, instrs in site.roles.items()
                     for instr in instrs
                     if not instr.implied
                 )
-                rows.append(row)
-            mine = [*enumerate(rows[first:], first)]
+            mine = [(number, site.row) for number, site in sites]
+            rows += (site.row for _, site in sites)
             if program.stages[position] == AFTER:
-                findings += (*fell_back(mine), *in_memory(mine), *again(mine))
+                arrays = {number: str(site.arrays) for number, site in sites if site.arrays}
+                twice = {number: [*map(str, site.repeated)] for number, site in sites}
+                findings += (*fell_back(mine), *in_memory(mine, arrays), *again(mine))
+                findings += repeated(mine, twice)
         return PassResult({"attention": rows}, members, findings)
 
 
@@ -73,8 +77,14 @@ def _by_module(facts: Facts, table: str) -> dict[int, list[Row]]:
     return found
 
 
-_Site = tuple[Row, Mapping[str, Sequence["Instruction"]]]
-"""A row, and its members by role."""
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A row, its members by role, what it computes more than once, and its scores in memory."""
+
+    row: Row
+    roles: Mapping[str, Sequence[Instruction]]
+    repeated: Sequence[Repeated] = ()
+    arrays: Arrays | None = None
 
 
 class _Module:
@@ -87,23 +97,20 @@ class _Module:
         self.optimized = program.stages[position] == AFTER
         self.again_rows = again_rows
 
-    def rows(
-        self, calls: Sequence[Row], matmuls: Sequence[Row]
-    ) -> list[_Site]:
-        """Each site with its members by role, in the order of the text."""
-        found: list[_Site] = [
-            (self._fused(site), {"call": site.calls}) for site in fused_sites(self.analysis, calls)
+    def sites(self, calls: Sequence[Row], matmuls: Sequence[Row]) -> list[_Site]:
+        """Each site, in the order of the text."""
+        found = [
+            _Site(self._fused(site), {"call": site.calls})
+            for site in fused_sites(self.analysis, calls)
         ]
-        fused = [row for row, _ in found]
+        fused = [site.row for site in found]
         finder = Finder(self.analysis, matmuls)
         exposed = finder.sites()
         if exposed:
             again = {*self._again(exposed, finder)}
-            for site in exposed:
-                row = self._exposed(site, finder, site in again, fused)
-                found.append((row, {role: tuple(its) for role, its in site.roles.items()}))
-        _judge_labelled([row for row, _ in found])
-        return sorted(found, key=lambda one: one[0]["instr"])
+            found += (self._exposed(site, finder, site in again, fused) for site in exposed)
+        _judge_labelled([site.row for site in found])
+        return sorted(found, key=lambda one: one.row["instr"])
 
     # -- fused ------------------------------------------------------------------------------------
 
@@ -111,10 +118,12 @@ class _Module:
         told = site.told
         row: Row = common(self.program, self.position, site.calls[0])
         evidence = [f"custom call {site.rows[0]['target']}", *told.why]
+        if told.causal is None:
+            evidence.append(f"whether it is causal is not told: {told.hidden}")
         again = any(one["id"] in self.again_rows for one in site.rows)
         if again:
             evidence.append("computes what an earlier call did")
-        score = None if told.score is None else parse_shape(told.score)
+        size = None if told.score is None else parse_shape(told.score).bytes
         causal_share = _share(told.causal, told.window, told.sizes.q_length, told.sizes.kv_length)
         workspace = [one["workspace_bytes"] for one in site.rows]
         if len(site.calls) > 1:
@@ -128,8 +137,9 @@ class _Module:
             "window": told.window,
             **asdict(told.sizes),
             "score_shape": told.score,
-            "score_bytes": None if score is None else score.bytes,
+            "score_bytes": size,
             "score_values": told.written if self.optimized else None,
+            "score_written_bytes": _written(told.written, size) if self.optimized else None,
             "flops": flops_of(site.direction, told.sizes, told.v_dim),
             "causal_fraction": causal_share,
             "workspace_bytes": _total(workspace),
@@ -139,20 +149,26 @@ class _Module:
 
     # -- exposed ----------------------------------------------------------------------------------
 
-    def _exposed(self, site: Exposed, finder: Finder, again: bool, fused: Sequence[Row]) -> Row:
+    def _exposed(self, site: Exposed, finder: Finder, again: bool, fused: Sequence[Row]) -> _Site:
         row: Row = common(self.program, self.position, site.product)
         sizes = sizes_of_site(finder.values, site.softmax)
         mask = site.softmax.mask
         lengths = sizes.q_length, sizes.kv_length
-        score = _spelled(score_text(site))
+        score = array_spelled(score_text(site))
+        arrays = arrays_of(site.written) if self.optimized else None
+        twice = [*finder.repeats.of(site)]
         neighbour = fused[0] if fused else None
-        evidence = [*_evidence(site)]
+        evidence = [*_evidence(site), *map(str, twice)]
         if again:
             evidence.append("computes what an earlier site did")
         if neighbour is not None:
             evidence.append(f"another site is a {neighbour['route']} kernel")
         exponential = shape_of(site.softmax.exponential.instr)
-        return row | {
+        size = None if score is None else parse_shape(score).bytes
+        if arrays is not None and arrays.count:
+            evidence.append(f"scores in memory: {arrays}")
+            size = arrays.largest
+        row |= {
             "route": "exposed",
             "direction": site.direction,
             "recomputed": again,
@@ -161,14 +177,19 @@ class _Module:
             "window": mask.window,
             **asdict(sizes),
             "score_shape": score,
-            "score_bytes": None if score is None else parse_shape(score).bytes,
-            "score_values": len(site.written) if self.optimized else None,
+            "score_bytes": size,
+            "score_values": None if arrays is None else arrays.count,
+            "score_written_bytes": None if arrays is None else arrays.total,
             "softmax_dtype": None if exponential is None else exponential.dtype,
             "flops": _flops(site, finder),
             "causal_fraction": mask.fraction(*lengths),
             "fell_back": neighbour is not None,
             "evidence": evidence,
         }
+        roles: dict[str, Sequence[Instruction]] = {role: [*its] for role, its in site.roles.items()}
+        if arrays is not None:
+            roles["written"] = arrays.instrs
+        return _Site(row, roles, twice, arrays)
 
     def _again(self, sites: Sequence[Exposed], finder: Finder) -> Iterator[Exposed]:
         """Forward sites that compute what one in front of them has, in a text with a backward."""
@@ -235,9 +256,9 @@ def _evidence(site: Exposed) -> Iterator[str]:
 
 
 def _flops(site: Exposed, finder: Finder) -> int | None:
-    """2·batch·m·n·k of each of its products, once."""
+    """2·batch·m·n·k of each of its products, as often as it is issued."""
     total = 0
-    for instr in dict.fromkeys(one for role in _PRODUCTS for one in site.of(role)):
+    for instr in dict.fromkeys(one for role in PRODUCTS for one in site.of(role)):
         product = finder.values.products.matrices(instr)
         if product is None:
             return None
@@ -261,15 +282,11 @@ def _total(sizes: Sequence[object]) -> int | None:
     return sum(known) if known else None
 
 
-def _spelled(text: str) -> str | None:
-    """dtype and dimensions of a shape, without its layout."""
-    try:
-        shape = parse_shape(text)
-    except ValueError:
-        return None
-    if not shape.is_array:
-        return None
-    return f"{shape.dtype}[{','.join('?' if d is None else str(d) for d in shape.dimensions)}]"
+def _written(count: int | None, size: int | None) -> int | None:
+    """Bytes of so many arrays of a size."""
+    if count == 0:
+        return 0
+    return None if count is None or size is None else count * size
 
 
 PASS = AttentionPass()

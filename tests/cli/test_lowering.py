@@ -96,8 +96,8 @@ def attention(*rows: Row) -> Toy:
     columns: dict[str, ColumnType] = {
         "route": "text", "direction": "text", "recomputed": "bool", "kernel": "text",
         "causal": "bool", "window": "int", "heads": "int", "score_shape": "text",
-        "score_bytes": "bytes", "score_values": "int", "flops": "flops", "fell_back": "bool",
-        "workspace_bytes": "bytes",
+        "score_bytes": "bytes", "score_values": "int", "score_written_bytes": "bytes",
+        "flops": "flops", "fell_back": "bool", "workspace_bytes": "bytes",
     }  # fmt: skip
     sizes: Row = {"recomputed": False, "causal": True, "heads": 8, "fell_back": False}
     return made("attention", columns, [{**sizes, **row} for row in rows])
@@ -208,7 +208,7 @@ FUSED: Row = {"route": "cudnn", "direction": "fwd", "kernel": "__cudnn$fmhaSoftm
 BACK: Row = {"route": "cudnn", "direction": "bwd", "phase": "bwd"}
 EXPOSED: Row = {
     "route": "exposed", "direction": "fwd", "score_shape": "f32[2,8,128,128]",
-    "score_bytes": 1 << 20, "score_values": 2,
+    "score_bytes": 1 << 20, "score_values": 2, "score_written_bytes": 3 << 19,
 }  # fmt: skip
 
 
@@ -223,7 +223,8 @@ EXPOSED: Row = {
         ),
         (
             [EXPOSED, {**EXPOSED, "direction": "bwd"}],
-            "exposed forward and backward; scores f32[2,8,128,128] of 1.0 MiB lie in memory, 4",
+            "exposed forward and backward; scores f32[2,8,128,128] lie in memory: 4 values,"
+            " 3.0 MiB in one run of each",
         ),
         (
             [FUSED, {**EXPOSED, "direction": "bwd"}],

@@ -106,11 +106,15 @@ def test_one_forward_and_one_backward_on_each_target(target: str, stage: str) ->
 @pytest.mark.parametrize("target", ["cuda-h100", "rocm-gfx950"])
 def test_scores_of_8_gib_at_production_sizes(target: str) -> None:
     path = FIXTURES / "attention" / "xla-train-production" / target / "after_optimizations.txt"
-    sql = "select direction, score_shape, score_bytes, score_values from attention order by 1 desc"
+    sql = (
+        "select direction, score_shape, score_bytes, score_values, score_written_bytes"
+        " from attention order by 1 desc"
+    )
     assert ask_file(path, sql) == [
         # Two arrays forward: the scores in f32 and the probabilities in bf16.
-        ("fwd", "f32[128,4096,4096]", 8 << 30, 2),
-        ("bwd", "bf16[128,4096,4096]", 4 << 30, 2),
+        ("fwd", "f32[128,4096,4096]", 8 << 30, 2, 12 << 30),
+        # And backward: what P is made of in f32, dP in bf16.
+        ("bwd", "bf16[128,4096,4096]", 8 << 30, 2, 12 << 30),
     ]
     assert ask_file(path, SIZES)[0] == (4, 32, 32, 4096, 4096, 128)
     fused = FIXTURES / "attention" / "cudnn-train-production/cuda-h100/after_optimizations.txt"
@@ -220,6 +224,32 @@ def test_a_llama_by_its_checkpoint_policy(folder: str, again: bool) -> None:
     assert runs[0][1] == 1
 
 
+WRITTEN = """
+    select a.phase, i.name, a.score_bytes, a.score_values, a.score_written_bytes
+    from members m join attention a on a.id = m.row join instructions i on i.id = m.instr
+    where m."table" = 'attention' and m.role = 'written' order by a.phase, i.name
+"""
+
+
+def test_the_arrays_of_scores_of_a_llama_by_name() -> None:
+    """The number that the mask fills in is an array of the entry, and none of scores."""
+    path = FIXTURES / "llama" / "full-published" / "rocm-gfx950-8" / "after_optimizations.txt"
+    sizes = (8 << 30, 2, 12 << 30)
+    assert ask_file(path, WRITTEN) == [
+        ("bwd", "fusion.162", *sizes), ("bwd", "gemm_fusion_dot.106", *sizes),
+        ("fwd", "fusion.65", *sizes), ("fwd", "gemm_fusion_dot.109", *sizes),
+        ("remat", "fusion.161", *sizes), ("remat", "gemm_fusion_dot.103", *sizes),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", ["softcap", "xla", "xla-train"])
+def test_all_products_of_a_text_of_attention_alone_are_its_own(folder: str) -> None:
+    path = FIXTURES / "attention" / folder / "tpu-v6e-1" / "after_optimizations.txt"
+    sql = "select sum(flops), (select sum(flops) from matmuls) from attention"
+    ((mine, all_of_them),) = ask_file(path, sql)
+    assert mine == all_of_them
+
+
 # ---------------------------------------------------------------------------------- dumps
 
 
@@ -278,6 +308,45 @@ def test_dots_of_a_tpu_dump(name: str, again: bool, saved: bool, shape: str) -> 
         where m."table" = 'attention' and a.direction = 'bwd' and m.role = 'exp'
     """
     assert (ask_file(path, own) == [(0,)]) == saved
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("policy", "flops", "twice", "written"),
+    [
+        ("full", 1374389534720, ("fwd", "remat"),
+         [("bwd", "fusion.852", 1 << 28), ("fwd", "fusion.866", 1 << 29),
+          ("remat", "fusion.840", 1 << 29)]),
+        ("minimal_with_context", 1236950581248, ("bwd", "fwd"),
+         [("bwd", "fusion.789", 3 << 28), ("bwd", "fusion.793", 3 << 28),
+          ("fwd", "fusion.808", 1 << 29)]),
+        ("none", 962072674304, ("fwd",),
+         [("bwd", "fusion.804", 1 << 28), ("fwd", "fusion.787", 1 << 29)]),
+    ],
+)  # fmt: skip
+def test_a_tpu_makes_the_scores_twice_for_one_softmax(
+    policy: str, flops: int, twice: tuple[str, ...], written: list[tuple[str, str, int]]
+) -> None:
+    path = dump(f"v6e_2x4.{policy}.opt.hlo")
+    both = "select sum(flops * executions) from"
+    assert ask_file(path, f"{both} attention") == [(flops,)]
+    assert ask_file(path, f"{both} matmuls where batch = 32") == [(flops,)]
+    sql = "select phase from attention where evidence like '%Q·Kᵀ is computed 2 times, in 2 fus%'"
+    assert ask_file(path, f"{sql} order by 1") == [(phase,) for phase in twice]
+    rows = [(phase, name, total) for phase, name, _, _, total in ask_file(path, WRITTEN)]
+    assert rows == written
+
+
+@needs_shared
+def test_layers_with_other_masks_are_told_apart_by_what_splash_takes() -> None:
+    """Of gemma2, local layers take blocks of a mask, global ones positions."""
+    sql = """
+        select direction, count(*) from attention where evidence like ?
+        group by 1 order by 1
+    """
+    for words in ("blocks of its mask as data, s32[1,512,512]", "q_sequence s32[512,128]"):
+        found = ask_file(dump("gemma2-9b.full.tpu7x.opt.hlo"), sql.replace("?", f"'%{words}%'"))
+        assert found == [("bwd", 1), ("fwd", 2)]
 
 
 @needs_shared
