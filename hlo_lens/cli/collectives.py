@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -12,11 +9,13 @@ import click
 from hlo_lens.cli.common import (
     INPUT,
     choice_options,
+    device_asked_for,
     error,
     format_option,
     one_program,
     open_output,
     output_option,
+    spec_option,
     tell_of_broken_passes,
     verb,
     words,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from hlo_lens.collectives import Report
 
 _TOP = 5
-_SPEC = "HLOLENS_SPEC"  # the passes read it
 
 
 def _complete_keys(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -69,12 +67,7 @@ def _complete_keys(_ctx: click.Context, _param: click.Parameter, incomplete: str
     show_default=True,
     help="Show N single collectives, what to look at first in front. JSON has all.",
 )
-@click.option(
-    "--spec",
-    metavar="NAME|FILE",
-    help="The device that it runs on, for estimates of times: h100, mi300x, v6e, …, or a TOML file "
-    "of the form of catalogues/devices.toml. HLOLENS_SPEC and `spec` in the config say the same.",
-)
+@spec_option("for estimates of times")
 @format_option("text", "json", "csv", "markdown")
 @output_option
 def command(
@@ -108,7 +101,7 @@ def command(
     if not by:
         raise click.UsageError("--by names nothing to group by")
     facts = Facts(one_program(file, module=module, stage=stage))
-    with _asked_for(spec):
+    with device_asked_for(spec):
         try:
             report = collectives_report(facts, by, Filters(phase, loop, kind), top)
         except (NoSuchNameError, NotReadError) as problem:
@@ -120,21 +113,6 @@ def command(
         return
     with open_output(output) as stream:
         _write(report, output_format, stream)
-
-
-@contextmanager
-def _asked_for(spec: str | None) -> Iterator[None]:
-    """Passes see the spec where they look for one: in the environment."""
-    before = os.environ.get(_SPEC)
-    if spec is not None:
-        os.environ[_SPEC] = spec
-    try:
-        yield
-    finally:
-        if spec is not None:
-            os.environ.pop(_SPEC)
-            if before is not None:
-                os.environ[_SPEC] = before
 
 
 def _write(report: Report, output_format: str, stream: IO[str]) -> None:

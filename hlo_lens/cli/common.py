@@ -202,6 +202,34 @@ def format_option(*formats: str) -> Callable[[F], F]:
     )
 
 
+SPEC = "HLOLENS_SPEC"  # the passes read it
+
+
+def spec_option(use: str) -> Callable[[F], F]:
+    """`--spec`, the device that a program runs on; `use` says what that is asked for."""
+    return click.option(
+        "--spec",
+        metavar="NAME|FILE",
+        help=f"The device that it runs on, {use}: h100, mi300x, v6e, …, or a TOML file of the form "
+        "of catalogues/devices.toml. HLOLENS_SPEC and `spec` in the config say the same.",
+    )
+
+
+@contextmanager
+def device_asked_for(spec: str | None) -> Iterator[None]:
+    """Passes see the spec where they look for one: in the environment."""
+    before = os.environ.get(SPEC)
+    if spec is not None:
+        os.environ[SPEC] = spec
+    try:
+        yield
+    finally:
+        if spec is not None:
+            os.environ.pop(SPEC)
+            if before is not None:
+                os.environ[SPEC] = before
+
+
 def words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
     """The callback of an option that takes a list by commas."""
     return tuple(word for part in (value or "").split(",") if (word := part.strip()))

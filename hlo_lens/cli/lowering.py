@@ -9,10 +9,13 @@ import click
 from hlo_lens.cli.common import (
     INPUT,
     choice_options,
+    device_asked_for,
+    error,
     format_option,
     one_program,
     open_output,
     output_option,
+    spec_option,
     tell_of_broken_passes,
     verb,
     write_json,
@@ -21,6 +24,7 @@ from hlo_lens.cli.page import width_of, write_lines
 
 if TYPE_CHECKING:
     from hlo_lens.lowering import Report
+    from hlo_lens.program import Program
 
 _FINDINGS = 3  # of one rule
 
@@ -28,10 +32,16 @@ _FINDINGS = 3  # of one rule
 @verb()
 @click.argument("file", metavar="FILE", type=INPUT)
 @choice_options
+@spec_option("to tell whether routing or the experts are heavier")
 @format_option("text", "json", "markdown")
 @output_option
 def command(
-    file: str, module: str | None, stage: str | None, output_format: str, output: str | None
+    file: str,
+    module: str | None,
+    stage: str | None,
+    spec: str | None,
+    output_format: str,
+    output: str | None,
 ) -> None:
     """Say what the matmuls, ragged dots, attention and expert blocks of FILE became.
 
@@ -42,7 +52,7 @@ def command(
     With the text before optimization in the same folder, the last section sets both side by side.
 
     \b
-    hlolens lowering step.opt.hlo
+    hlolens lowering step.opt.hlo --spec v6e
     hlolens lowering dump/ --module '*train_step*'
     hlolens lowering dump/ --stage before --format markdown
     """
@@ -50,10 +60,22 @@ def command(
     from hlo_lens.lowering import lowering_report
 
     facts = Facts(one_program(file, module=module, stage=stage))
-    report = lowering_report(facts)
+    with device_asked_for(spec):
+        if spec is not None and (problem := _unknown_device(facts.program)) is not None:
+            error(problem)
+            return
+        report = lowering_report(facts)
     tell_of_broken_passes((facts,))
     with open_output(output) as stream:
         _write(report, output_format, stream)
+
+
+def _unknown_device(program: Program) -> str | None:
+    """What is wrong with the device that is asked for."""
+    from hlo_lens_passes._device_specs import choose
+
+    chosen = choose(program)
+    return chosen.broken[-1] if chosen.spec is None and chosen.broken else None
 
 
 def _write(report: Report, output_format: str, stream: IO[str]) -> None:

@@ -102,7 +102,7 @@ def _padded(dense: Sequence[Record], told: str) -> str:
     if factors:
         low, high = (f"{one:.3g}" for one in (factors[0], factors[-1]))
         cost = f", {low if low == high else f'{low} – {high}'} times the useful FLOP"
-        cost = ", at no more than the useful FLOP" if high == "1" else cost
+        cost = _one_group(dense) if high == "1" else cost
     reasons = list(dict.fromkeys(
         str(one["why_not_grouped"]) for one in dense if one.get("why_not_grouped") is not None
     ))  # fmt: skip
@@ -110,6 +110,16 @@ def _padded(dense: Sequence[Record], told: str) -> str:
     others = len(reasons) - 1
     more = f" (and {others} other reason{'s' * (others > 1)})" if others > 0 else ""
     return f"{len(dense)} padded to dense{told}{cost}{why}{more}"
+
+
+def _one_group(dense: Sequence[Record]) -> str:
+    """What is true of a product that issues no more than the useful FLOP, which count all rows."""
+    if all(one["groups"] == 1 for one in dense):
+        return (
+            ", of one group: a plain product over all rows, whose useful FLOP are an upper bound,"
+            " as tokens may not fill the rows"
+        )
+    return ", at no more FLOP than can be useful"
 
 
 # ---------------------------------------------------------------------------------- attention
@@ -232,7 +242,21 @@ def _matmuls(found: Lowered, rows: Rows) -> str:
     cost = "FLOP not known" if flops == UNKNOWN else f"{flops} a step"
     told = f"{count_text(len(records))}, {cost}: {ways}"
     wide = sum(1 for one in records if one.get("dequantized"))
-    return told + (f"; {wide} with fp8 operands made wide in front of it" if wide else "")
+    told += f"; {wide} with fp8 operands made wide in front of it" if wide else ""
+    return told + _in_kernels(found)
+
+
+def _in_kernels(found: Lowered) -> str:
+    """The FLOP of attention that a kernel computes: no row of matmuls has them."""
+    rows = found.rows(ATTENTION)
+    inside = [row for one, row in zip(rows.records(), rows.rows, strict=True) if in_kernel(one)]
+    flops = bounded(rows.per_step("flops", inside), flops_text) if inside else UNKNOWN
+    return "" if flops == UNKNOWN else f"; attention kernels {flops} a step, not in the matmuls"
+
+
+def in_kernel(site: Record) -> bool:
+    """Whether a kernel computes this attention, of which the text shows no products."""
+    return site["route"] is not None and site["route"] != EXPOSED
 
 
 def bounded(bounds: Bounds | None, text: Callable[[int], str]) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hlo_lens.facts import Cell, Facts, Finding
-from hlo_lens.lowering.answers import answers, bounded, listed
+from hlo_lens.lowering.answers import answers, bounded, in_kernel, listed
 from hlo_lens.lowering.tables import (
     ATTENTION,
     DUPLICATES,
@@ -146,9 +146,19 @@ def _attention(found: Lowered) -> Section | None:
 
     return _grouped(
         found, rows, "attention", "in memory: how many arrays of scores are written, size: of the"
-        " largest, written: of all in one run; FLOP of a step",
+        f" largest, written: of all in one run; FLOP of a step, {_whose_flops(rows.records())}",
         by, headings, numbers, details=details,
     )  # fmt: skip
+
+
+def _whose_flops(sites: Sequence[Record]) -> str:
+    """Whether the matmuls have the FLOP of attention, too."""
+    kernels = sum(map(in_kernel, sites))
+    if not kernels:
+        return "which the matmuls have too"
+    if kernels == len(sites):
+        return "which the matmuls do not have"
+    return "of which the matmuls have those of exposed sites alone"
 
 
 def _site_text(one: Record) -> str:
@@ -156,6 +166,8 @@ def _site_text(one: Record) -> str:
     parts = []
     if one.get("causal") is not None:
         parts.append("causal" if one["causal"] else "not causal")
+    elif in_kernel(one):
+        parts.append("mask not told")
     if one.get("window"):
         parts.append(f"window {one['window']}")
     sizes = [("batch", "batch"), ("heads", "heads"), ("kv_heads", "KV heads"),
@@ -189,9 +201,19 @@ def _experts(found: Lowered) -> Section | None:
             bounded(rows.per_step("gemm_flops", group.rows), flops_text),
         )
 
-    return _grouped(
+    section = _grouped(
         found, rows, "expert blocks", "bytes and FLOP are of a step", by, headings, numbers
     )
+    if section is None or not any(map(_lacks_device, rows.records())):
+        return section
+    note = "no device spec tells which is heavier; --spec names the device"
+    return replace(section, notes=(*section.notes, note))
+
+
+def _lacks_device(one: Record) -> bool:
+    """All is known that the estimate takes, but the device."""
+    sizes = ("routing_bytes", "all_to_all_bytes", "gemm_flops")
+    return one["balance"] is None and all(one.get(name) is not None for name in sizes)
 
 
 # ---------------------------------------------------------------------------------- matmuls

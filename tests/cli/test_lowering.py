@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -175,7 +176,15 @@ PADDED: Row = {
             "not grouped; 1 padded to dense, 4 times the useful FLOP; 1 written as ragged-dot, not",
         ),
         ([{"class": "fwd", "lowering": "ragged-dot"}], "not lowered yet: 1 written as ragged-dot"),
-        ([PADDED | {"factor": 1.0}], "not grouped: 1 padded to dense (fwd), at no more than the"),
+        (
+            [PADDED | {"factor": 1.0, "groups": 1}],
+            "not grouped: 1 padded to dense (fwd), of one group: a plain product over all rows,"
+            " whose useful FLOP are an upper bound, as tokens may not fill the rows; not enabled",
+        ),
+        (
+            [PADDED | {"factor": 1.0, "groups": None}],
+            "not grouped: 1 padded to dense (fwd), at no more FLOP than can be useful; not enabled",
+        ),
         (
             [NATIVE[0], {"lowering": "triton_fusion"}],
             "grouped, all 2 (fwd, of no known class): tpu_native, triton_fusion",
@@ -258,6 +267,45 @@ def test_sites_stand_with_their_scores_and_sizes() -> None:
     assert section.below == ("causal, window 64, heads 8", "causal, heads 8")
 
 
+def test_a_kernel_that_does_not_tell_its_mask_says_so() -> None:
+    def below(row: Row) -> str:
+        found = report(attention({**row, "causal": None}))
+        (section,) = (one for one in found.sections if one.title == "attention")
+        return section.below[0]
+
+    assert below(FUSED) == "mask not told, heads 8"
+    assert below(EXPOSED) == "heads 8"  # the matmuls show what is there
+
+
+@pytest.mark.parametrize(
+    ("rows", "said", "heading"),
+    [
+        (
+            [{**FUSED, "flops": 3000}, {**BACK, "flops": 7000, "executions": 2}],
+            "; attention kernels 17.0 kFLOP a step, not in the matmuls",
+            "which the matmuls do not have",
+        ),
+        ([{**EXPOSED, "flops": 3000}], "", "which the matmuls have too"),
+        (
+            [{**EXPOSED, "flops": 3000}, {**BACK, "flops": 7000}],
+            "; attention kernels 7.0 kFLOP a step, not in the matmuls",
+            "of which the matmuls have those of exposed sites alone",
+        ),
+        ([FUSED], "", "which the matmuls do not have"),  # how many is not known
+        ([{"route": "other", "flops": 4000}], "; attention kernels 4.0 kFLOP a step, not", ""),
+    ],
+)
+def test_whether_the_matmuls_have_the_flops_of_attention(
+    rows: list[Row], said: str, heading: str
+) -> None:
+    found = report(attention(*rows))
+    matmuls = dict(found.answers)["matmuls"]
+    assert matmuls.startswith(f"2, 6.1 kFLOP a step: dot ×2{said}")
+    assert ("attention" in matmuls) == bool(said)
+    (section,) = (one for one in found.sections if one.title == "attention")
+    assert heading in section.about
+
+
 # ---------------------------------------------------------------------------------- experts
 
 
@@ -276,6 +324,44 @@ def test_how_tokens_get_to_the_experts() -> None:
         "5.0 kFLOP",
     )  # fmt: skip
     assert answer("experts", experts({"path": "ragged"})) == "ragged"
+
+
+ROUTED: Row = {"path": "ragged", "routing_bytes": 4096, "all_to_all_bytes": 0, "gemm_flops": 5000}
+NO_DEVICE = "no device spec tells which is heavier; --spec names the device"
+
+
+@pytest.mark.parametrize(
+    ("row", "notes"),
+    [
+        (ROUTED, (NO_DEVICE,)),
+        (ROUTED | {"balance": "compute"}, ()),
+        # No device would tell it.
+        (ROUTED | {"routing_bytes": None}, ()),
+    ],
+)
+def test_that_no_device_tells_which_is_heavier(row: Row, notes: tuple[str, ...]) -> None:
+    (section,) = (one for one in report(experts(row)).sections if one.title == "expert blocks")
+    assert section.notes == notes
+
+
+def test_a_device_can_be_named(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "layer.hlo"  # without the side file that names the device
+    folder = FIXTURES / "moe" / "ragged-layer" / "rocm-gfx950"
+    path.write_text((folder / "after_optimizations.txt").read_text())
+    bare = cli("lowering", path).out
+    assert NO_DEVICE in bare
+    named = cli("lowering", path, "--spec", "mi355x").out
+    assert NO_DEVICE not in named
+    assert re.search(r"\n  experts +ragged, 4 experts, top-2, tokens 64; compute-heavy\n", named)
+    assert os.environ.get("HLOLENS_SPEC") is None
+    assert cli("lowering", path).out == bare
+    monkeypatch.setenv("HLOLENS_SPEC", "mi355x")
+    assert cli("lowering", path).out == named
+    ran = cli("lowering", path, "--spec", "mi9")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("hlolens: error: no device spec mi9; there are h100,")
+    assert os.environ["HLOLENS_SPEC"] == "mi355x"
 
 
 # ---------------------------------------------------------------------------------- matmuls
@@ -397,6 +483,15 @@ def test_no_number_is_cut_where_it_is_narrow(width: int) -> None:
         assert part in text
 
 
+def test_columns_that_a_narrow_terminal_lacks_are_named() -> None:
+    found = report(ragged({**PADDED, "extra_bytes": 2048}))
+    narrow = " ".join(plain(as_lines(found, width=80)).split())
+    assert (
+        "4 columns left out: loop, sizes, split-K, useful FLOP; a wider terminal or --format json"
+    ) in narrow
+    assert "left out" not in plain(as_lines(found, width=200))
+
+
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_what_a_file_holds_does_not_act(cli: Cli, tmp_path: Path, payload: str) -> None:
     path = tmp_path / "hostile.hlo"
@@ -438,6 +533,11 @@ def test_bad_input_is_a_sentence(cli: Cli, tmp_path: Path) -> None:
         ("moe/ragged-layer-f16/rocm-gfx950", "ragged dots", "grouped, all 9 (fwd ×3, dgrad ×3, "),
         ("moe/ragged-layer/tpu-v6e-1", "ragged dots", "grouped, all 9 (fwd ×3, dgrad ×3, wgrad"),
         ("moe/ragged-padded/rocm-gfx950", "ragged dots", "not grouped: 1 padded to dense (fwd), 4"),
+        (
+            "moe/expert-parallel/rocm-gfx950-8",
+            "ragged dots",
+            "not grouped: 2 padded to dense (fwd ×2), of one group: a plain product over all rows",
+        ),
         ("moe/dense-masked/rocm-gfx950", "ragged dots", "none is seen"),
         ("moe/dense-masked/rocm-gfx950", "experts", "dense masked, 4 experts"),
         ("moe/fixed-capacity/cuda-h100", "experts", "fixed capacity, 4 experts, capacity 16"),
