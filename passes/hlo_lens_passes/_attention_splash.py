@@ -6,7 +6,7 @@ the kernel has `segmented`; then partial_mask_blocks [blocks, queries, keys], fo
 neither full nor empty, or q_sequence, the positions that a function in the kernel compares with
 those of the keys
 (jax/experimental/pallas/ops/tpu/splash_attention/splash_attention_kernel.py). Kernels of tokamax
-have these names too and take other integers in front of Q.
+have these names too, and in front of Q other integers, which are no [heads, blocks, blocks].
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def splash_mask(call: Instruction, name: str) -> tuple[tuple[str, ...], str]:
     segments = 2 * ("segmented" in name)
     rest = behind[segments:]
     told = ("segment ids are part of its mask",) if segments and len(behind) >= segments else ()
-    if first not in (*_WITHOUT, _WITH) or len(behind) < segments or len(rest) > 1:
+    blocks = all(one.rank >= 3 for one in arrays[:first])
+    if first not in (*_WITHOUT, _WITH) or not blocks or len(behind) < segments or len(rest) > 1:
         return told, DATA
     if first == _WITH:
         return (*told, *(f"takes blocks of its mask as data, {spelled(one)}" for one in rest)), DATA

@@ -303,10 +303,13 @@ HIDDEN = "whether it is causal is not told: "
             ],
         ),
         # As of tokamax: other integers in front.
-        (
-            "splash_mha_fwd_residuals",
-            (*("s32[4]",) * 5, *QKV, "s32[512,128]"),
-            [f"{HIDDEN}its mask is data"],
+        *(
+            (
+                "splash_mha_fwd_residuals",
+                (*("s32[4]",) * count, *QKV, "s32[512,128]"),
+                [f"{HIDDEN}its mask is data"],
+            )
+            for count in (2, 5)
         ),
     ],
 )
