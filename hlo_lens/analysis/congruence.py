@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, cast
 from hlo_lens.analysis.calls import CallSite
 from hlo_lens.analysis.contractions import Contraction
 from hlo_lens.analysis.dataflow import called, is_invariant
+from hlo_lens.analysis.loops import tuple_width
 from hlo_lens.analysis.multiplicity import runs_once
 from hlo_lens.analysis.steps import Step, steps_of
 from hlo_lens.analysis.values import Elementwise, Numbers, progression
@@ -378,7 +379,7 @@ class Congruence:
         loop = self.loops.get(instr)
         if loop is None or loop.body is None or not operands or step.detail == "":
             return self._itself(found, step, operands, level)
-        if not instr.shape_text.startswith("("):
+        if not tuple_width(instr):
             return self._itself(found, step, operands, level)
         carry = _Carry(self, loop, loop.body, operands[0], level)
         if carry.trips == 1:
@@ -512,7 +513,7 @@ class _Carry:
         self.level = level
         self.trips = loop.trip_count
         self.reverse = False
-        count = len(loop.instr.shape.elements)
+        count = tuple_width(loop.instr)
         self.init = [self.numbers.element(init, k) for k in range(count)]
         graph = congruence.graph
         self.changing = [k for k in range(count) if not is_invariant(graph, loop.instr, (k,))]

@@ -189,7 +189,7 @@ def stacked(graph: CallGraph, loop: Loop) -> Iterator[Stacked]:
     if loop.body is None:
         return
     inference = Inference(graph, loop.instr, loop.trip_count)
-    for index in range(_width(loop.body.root)):
+    for index in range(tuple_width(loop.body.root)):
         value = trace(graph, Value(loop.body.root, (index,)))
         if value.instr.opcode == "dynamic-update-slice":
             found = _stacked(graph, inference, value, index)
@@ -197,8 +197,8 @@ def stacked(graph: CallGraph, loop: Loop) -> Iterator[Stacked]:
                 yield found
 
 
-def _width(instr: Instruction) -> int:
-    """The number of elements of a tuple; 0 for anything else, and where the shape is left out."""
+def tuple_width(instr: Instruction) -> int:
+    """The number of elements of a tuple; 0 for anything else, and where it cannot be read."""
     try:
         return len(instr.shape.elements)
     except ValueError:

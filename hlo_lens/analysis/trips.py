@@ -22,7 +22,8 @@ from hlo_lens.hlo.attributes import whole_number
 TripsKind = Literal["annotated", "inferred", "bounded", "unknown"]
 
 _MOVES = frozenset(("bitcast", "copy", "reshape"))
-_INTEGER = re.compile(r"([su])(\d+)\[", re.A)
+_INTEGER = re.compile(r"([su])(\d{1,4})\[", re.A)
+_WIDEST = 64
 # Before 2019-03 each direction was an opcode of its own.
 _OLD_COMPARES = {
     "equal-to": "EQ",
@@ -386,6 +387,8 @@ def _fits(number: int, shape_text: str) -> bool:
     if integer is None:
         return False
     bits = int(integer[2])
+    if not 0 < bits <= _WIDEST:
+        return False
     if integer[1] == "u":
         return 0 <= number < 1 << bits
     return -(1 << bits - 1) <= number < 1 << bits - 1
@@ -394,7 +397,7 @@ def _fits(number: int, shape_text: str) -> bool:
 def _signed(step: int, shape_text: str) -> int:
     """The step an unsigned addition makes: adding 2³²-1 to a u32 steps by -1."""
     integer = _INTEGER.match(shape_text)
-    if integer is None or integer[1] != "u":
+    if integer is None or integer[1] != "u" or not 0 < int(integer[2]) <= _WIDEST:
         return step
     modulus = 1 << int(integer[2])
     step %= modulus

@@ -239,11 +239,12 @@ def _core(logical: Logical) -> str | None:
 
 def _spmd_generated(instructions: Iterable[Instruction]) -> bool | None:
     """`is_spmd_generated` of the backend_config (GPU) or the frontend attributes (TPU)."""
-    found: set[object] = set()
+    found: set[bool | None] = set()
     for instruction in instructions:
         if "is_spmd_generated" not in instruction.tail:
             continue
-        found.add(configured(instruction, "collective_backend_config", "is_spmd_generated"))
+        config = configured(instruction, "collective_backend_config", "is_spmd_generated")
+        found.add(config if isinstance(config, bool) else None)
         stated = frontend_attributes(instruction).get("is_spmd_generated")
         found.add(None if stated is None else stated == "true")
     if True in found:

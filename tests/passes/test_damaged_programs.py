@@ -113,6 +113,15 @@ PROGRAMS = {
         before="f {\n  x = f32[8,16] parameter(0)\n  c = f32[8,16] convert(x)\n  d = f32[8,8] dot(c, c),"
         " lhs_contracting_dims={1}, rhs_contracting_dims={1}\n  ROOT y = f32[8,8] fusion(d), kind=kLoop, calls=f\n}\n",
     ),
+    "a counter of no bits": loop("condition=cond, body=body").replace("s32[]", "s0[]"),
+    "a counter of many bits": loop("condition=cond, body=body").replace("s32[]", "s9999999999[]"),
+    "a while whose shape is broken": loop("condition=cond, body=body").replace(
+        "(s32[], f32[8,16]) while", "(s32[], f32==8,16]) while"
+    ),
+    "a flag that is an object": entry(
+        "ROOT r = f32[8,16] all-reduce(p), to_apply=sum, backend_config="
+        '{"collective_backend_config":{"is_spmd_generated":{"a":[1]}}}'
+    ),
     "tuples that grow in circles": entry(
         "ROOT r = f32[8,16] call(p), to_apply=f",
         before="f {\n  x = f32[8,16] parameter(0)\n  d = f32[8,8] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
