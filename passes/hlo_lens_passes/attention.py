@@ -123,7 +123,7 @@ class _Module:
         again = any(one["id"] in self.again_rows for one in site.rows)
         if again:
             evidence.append("computes what an earlier call did")
-        size = None if told.score is None else parse_shape(told.score).bytes
+        score, size = _score(told.score)
         causal_share = _share(told.causal, told.window, told.sizes.q_length, told.sizes.kv_length)
         workspace = [one["workspace_bytes"] for one in site.rows]
         if len(site.calls) > 1:
@@ -136,7 +136,7 @@ class _Module:
             "causal": told.causal,
             "window": told.window,
             **asdict(told.sizes),
-            "score_shape": told.score,
+            "score_shape": score,
             "score_bytes": size,
             "score_values": told.written if self.optimized else None,
             "score_written_bytes": _written(told.written, size) if self.optimized else None,
@@ -154,7 +154,7 @@ class _Module:
         sizes = sizes_of_site(finder.values, site.softmax)
         mask = site.softmax.mask
         lengths = sizes.q_length, sizes.kv_length
-        score = array_spelled(score_text(site))
+        score, size = _score(score_text(site))
         arrays = arrays_of(site.written) if self.optimized else None
         twice = [*finder.repeats.of(site)]
         neighbour = fused[0] if fused else None
@@ -164,7 +164,6 @@ class _Module:
         if neighbour is not None:
             evidence.append(f"another site is a {neighbour['route']} kernel")
         exponential = shape_of(site.softmax.exponential.instr)
-        size = None if score is None else parse_shape(score).bytes
         if arrays is not None and arrays.count:
             evidence.append(f"scores in memory: {arrays}")
             size = arrays.largest
@@ -265,6 +264,12 @@ def _flops(site: Exposed, finder: Finder) -> int | None:
         batch, rows, columns, summed = product.sizes
         total += 2 * batch * rows * columns * summed
     return total
+
+
+def _score(text: str | None) -> tuple[str | None, int | None]:
+    """dtype and dimensions of scores, and their bytes; None where the text is no array's."""
+    spelled = None if text is None else array_spelled(text)
+    return spelled, None if spelled is None else parse_shape(spelled).bytes
 
 
 def _share(

@@ -739,6 +739,16 @@ def test_a_cudnn_kernel_says_what_it_does(
     ]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("BF16", "-5"), ('"3"', f'"{10**21 - 1}"'), ('"3"', '"-1"'), ("BF16", "F32[")],
+)
+def test_scores_that_are_no_array_are_not_told(before: str, after: str) -> None:
+    text = cudnn("__cudnn$fmhaSoftmax", f'{FLASH},"mask_type":"CAUSAL"'.replace(before, after))
+    sql = "select route, causal, score_shape, score_bytes from attention"
+    assert ask(text, sql) == [("cudnn", 1, None, None)]
+
+
 def test_the_backward_of_cudnn_is_another_target() -> None:
     text = cudnn("__cudnn$fmhaSoftmaxBackward", f'{FLASH},"mask_type":"CAUSAL"')
     sql = "select direction, kernel, flops from attention"
