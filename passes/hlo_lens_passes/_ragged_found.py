@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.conv_dots import spatial_kinds
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hlo_lens.hlo import Instruction, Shape
 
 Class = Literal["fwd", "dgrad", "wgrad"]
+Direction = Class
+OTHER_CLASS: Final[dict[Class, Class]] = {"fwd": "dgrad", "dgrad": "fwd"}
+"""Of two products with the same weights: the class of the other one."""
 Variant = Literal["non_contracting", "contracting", "batch"]
 Role = Literal["wi", "wo"]
 Projection = Literal["gate", "up", "fused", "down"]
@@ -31,8 +34,9 @@ class Ragged:
 
     instr: the dot, convolution or call. matmul: its row of `matmuls`. lhs, rhs: rows and weights;
     of a weight gradient rows and cotangents; several where they are put together. results: what it
-    gives, as the rest of the program takes it. members: (role, instruction). flops: what it issues;
-    None where nobody knows yet. dtypes: of lhs, rhs and result, as far as they are known.
+    gives, as the rest of the program takes it. kind: its class. members: (role, instruction).
+    flops: what it issues; None where nobody knows yet. dtypes: of lhs, rhs and result, as far as
+    they are known.
     """
 
     instr: Instruction
@@ -41,6 +45,7 @@ class Ragged:
     rhs: tuple[Value, ...] = ()
     results: tuple[Value, ...] = ()
     kind: Class | None = None
+    direction: Direction | None = None
     variant: Variant | None = None
     backend: str | None = None
     groups: int | None = None

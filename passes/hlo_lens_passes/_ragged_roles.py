@@ -8,43 +8,18 @@ the forward one with which they share weights, or rows, or cotangents (definitio
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
-from hlo_lens.analysis.dataflow import MOVES, Value, attribute_text, steps, trace
-from hlo_lens_passes._ragged_origins import operand, operands
+from hlo_lens_passes._ragged_feeds import LIMITS, SMOOTH
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
-    from hlo_lens.analysis.calls import CallGraph
-    from hlo_lens.analysis.congruence import Evaluation
-    from hlo_lens.hlo import Computation, Instruction
+    from hlo_lens.analysis.dataflow import Value
+    from hlo_lens_passes._ragged_feeds import Feeds, Ways
     from hlo_lens_passes._ragged_found import Projection, Ragged, Role
+    from hlo_lens_passes._ragged_keys import Key, Keys, Side
 
-_NOTHING: Final[frozenset[str]] = frozenset()
-_SMOOTH: Final = frozenset(
-    ("erf", "exponential", "exponential-minus-one", "logistic", "log-plus-one", "tanh")
-)
-# Nonlinear, too; but a limit may be set on both halves of a product.
-_LIMITS: Final = frozenset(("clamp", "maximum", "minimum"))
-# What stands between two layers, or mixes rows: the second product is not behind these.
-_NOT_ELEMENTWISE: Final = frozenset(
-    (
-        "convolution", "dot", "gather", "ragged-dot", "reduce", "reduce-window", "rng", "scatter",
-        "sort", "while",
-    )
-)  # fmt: skip
-# What gives weights in another form, or part of them: weights are told apart by where they begin.
-_WEIGHTS_MOVE: Final = MOVES | {
-    "all-gather", "dynamic-slice", "opt-barrier", "reduce-precision", "transpose",
-}  # fmt: skip
-_MOST_LOOKED_AT: Final = 1 << 12
-_MOST_MOVES: Final = 256
-
-_DIGITS: Final = re.compile(r"\d+", re.A)
-
-Key = Hashable
 _Part: TypeAlias = "tuple[Role, Projection | None]"
 _Known: TypeAlias = "dict[Key, set[_Part]]"
 
@@ -52,16 +27,13 @@ _Known: TypeAlias = "dict[Key, set[_Part]]"
 class Roles:
     """Finds and sets role and projection of the ragged dots of a module."""
 
-    def __init__(self, analysis: ModuleAnalysis, found: Sequence[Ragged]) -> None:
+    def __init__(
+        self, analysis: ModuleAnalysis, found: Sequence[Ragged], keys: Keys, feeds: Feeds
+    ) -> None:
         self.analysis = analysis
-        self.graph: CallGraph = analysis.graph
         self.found = found
-        self.by_instr: dict[Instruction, Ragged] = {}
-        for one in found:
-            self.by_instr[one.instr] = one
-            for result in one.results:
-                self.by_instr[result.instr] = one
-        self._numbers: dict[Computation, Evaluation] | None = None
+        self.keys = keys
+        self.feeds = feeds
         # Which of the two halves of a fused result the gate is.
         self._gate_of: dict[Ragged, int] = {}
 
@@ -84,7 +56,7 @@ class Roles:
         if one.role is None:
             return
         gate = self._gate_of.get(one)
-        places = [self._places(value, "weights") for value in one.rhs]
+        places = [self.keys.places(value, "weights") for value in one.rhs]
         flat = [place for each in places for place in each]
         for number, place in enumerate(flat):
             projection = one.projection
@@ -93,16 +65,17 @@ class Roles:
             yield ("from", place), (one.role, projection)
         if len(flat) < 2:
             for value in one.rhs:
-                number_of = self._number(value)
+                number_of = self.keys.number(value)
                 if number_of is not None:
                     yield ("number", number_of), (one.role, one.projection)
 
     def _is_forward(self, one: Ragged) -> bool:
-        """Forward, or replayed: of one that is backward by name the dimension numbers only show
-        that somebody transposed the weights."""
-        if one.variant != "non_contracting" or one.kind == "dgrad":
+        """Forward, or replayed. A kernel of which neither class nor direction is known may be."""
+        if one.variant != "non_contracting":
             return False
-        return self.analysis.phase(one.instr).phase != "bwd"
+        if one.direction is None and one.kind is None:
+            return self.analysis.phase(one.instr).phase != "bwd"
+        return one.direction == "fwd"
 
     # -- forward ----------------------------------------------------------------------------------
 
@@ -111,7 +84,7 @@ class Roles:
         of a second is a first of the next."""
         known = set(forward)
         feeders = {
-            one: {given: ways for given, ways in self._feeders(one).items() if given in known}
+            one: {given: ways for given, ways in self.feeds.of(one).items() if given in known}
             for one in forward
         }
         seconds: dict[Ragged, bool] = {}
@@ -129,54 +102,6 @@ class Roles:
                 if gate is not None:
                     self._gate_of[first] = gate
 
-    def _feeders(self, second: Ragged) -> dict[Ragged, _Ways]:
-        """The ragged dots that the rows of one are computed from, element by element."""
-        found: dict[int, tuple[Ragged, _Ways]] = {}
-        waiting: list[tuple[Value, frozenset[str], str | None]] = [
-            (value, _NOTHING, None) for value in second.lhs
-        ]
-        seen = set(waiting)
-        for value, passed, part in waiting:  # grows while it is walked
-            if len(waiting) > _MOST_LOOKED_AT:
-                break
-            at, given = self._given(value)
-            opcode = at.instr.opcode
-            if given is not None:
-                ways = found.setdefault(id(given), (given, _Ways()))[1]
-                ways.add(passed, part)
-                continue
-            if opcode in _NOT_ELEMENTWISE or opcode.startswith("custom-call"):
-                continue
-            if opcode in ("slice", "dynamic-slice"):
-                part = attribute_text(at.instr, "slice") or at.instr.argument_text
-            if opcode in _SMOOTH or opcode in _LIMITS:
-                passed = passed | {opcode}
-            count = 1 if opcode in ("slice", "dynamic-slice") else None
-            for one in list(operands(at))[:count]:
-                step = (one, passed, part)
-                if step not in seen:
-                    seen.add(step)
-                    waiting.append(step)
-        return dict(found.values())
-
-    def _given(self, value: Value) -> tuple[Value, Ragged | None]:
-        """What computes a value, and which ragged dot that is."""
-        at = value
-        for at in steps(self.graph, value, moves=_NOTHING):
-            given = self.by_instr.get(at.instr)
-            if given is not None:
-                return at, given
-        return at, self._split_sum(at)
-
-    def _split_sum(self, at: Value) -> Ragged | None:
-        """The ragged dot whose slices a reduce adds up."""
-        given = operand(at, 0) if at.instr.opcode == "reduce" else None
-        if given is None:
-            return None
-        one = self.by_instr.get(trace(self.graph, given, moves=MOVES | {"transpose"}).instr)
-        parts = [] if one is None else one.members
-        return one if ("reduce", at.instr) in parts else None
-
     # -- gradients --------------------------------------------------------------------------------
 
     def _set_weight_gradients(self, by_weights: Sequence[Ragged]) -> None:
@@ -189,7 +114,7 @@ class Roles:
         for one in by_weights:
             if one.role is not None:
                 for value in one.lhs:
-                    for key in self._keys(value, "rows"):
+                    for key in self.keys.of(value, "rows"):
                         taken.setdefault(key, set()).add((one.role, one.projection))
         for one in self.found:
             if one.kind != "wgrad":
@@ -203,79 +128,9 @@ class Roles:
             if apart and any(len({each for _, each in parts}) > 1 for parts in shared):
                 one.projection = "fused"
 
-    def _shared(self, known: _Known, values: Sequence[Value], of: str) -> set[_Part]:
-        keys = (key for value in values for key in self._keys(value, of))
+    def _shared(self, known: _Known, values: Sequence[Value], of: Side) -> set[_Part]:
+        keys = (key for value in values for key in self.keys.of(value, of))
         return set().union(*(known.get(key, ()) for key in keys))
-
-    def _keys(self, value: Value, of: str) -> list[Key]:
-        """What a value is known by: the place it comes from, and its number in the program."""
-        keys: list[Key] = [("from", place) for place in self._places(value, of)]
-        number = self._number(value)
-        return keys if number is None else [*keys, ("number", number)]
-
-    def _places(self, value: Value, of: str) -> list[Key]:
-        """Where weights, or rows, come from; for a concatenation the places of its parts."""
-        waiting: list[tuple[Value, tuple[str, ...]]] = [(value, ())]
-        places: list[Key] = []
-        for at, cuts in waiting:  # grows while it is walked
-            if len(waiting) > _MOST_MOVES:
-                break
-            at = trace(self.graph, at, moves=_WEIGHTS_MOVE if of == "weights" else MOVES)
-            opcode = at.instr.opcode
-            if of == "weights" and opcode == "all-gather-start" and (one := operand(at, 0)):
-                waiting.append((one, cuts))
-            elif opcode == "slice" and (one := operand(at, 0)):
-                cut = attribute_text(at.instr, "slice") or ""
-                waiting.append((one, (*cuts, "".join(cut.split()))))
-            elif opcode == "concatenate":
-                waiting += [(one, cuts) for one in operands(at)]
-            else:
-                places.append((at.instr, at.path, cuts))
-        return places
-
-    def _number(self, value: Value) -> int | None:
-        """The number of a value where its computation runs first, in whatever order its elements
-        are; None where it is not reached."""
-        congruence = self.analysis.congruence
-        if self._numbers is None:
-            self._numbers = {}
-            for context in congruence.contexts():
-                self._numbers.setdefault(context.evaluation.computation, context.evaluation)
-        evaluation = self._numbers.get(value.instr.computation)
-        index = value.instr.index
-        if evaluation is None or index < 0:
-            return None
-        number = evaluation.values[index]
-        for element in value.path:
-            number = congruence.numbers.element(number, element)
-        number = congruence.numbers.unviewed(number)
-        return None if congruence.numbers[number].kind in ("unknown", "argument") else number
-
-
-class _Ways:
-    """The ways on which a second product takes the result of a first one: what each goes through,
-    and which part of the result it takes."""
-
-    def __init__(self) -> None:
-        self.passed: list[tuple[str | None, frozenset[str]]] = []
-
-    def add(self, passed: frozenset[str], part: str | None) -> None:
-        self.passed.append((part, passed))
-
-    @property
-    def parts(self) -> set[str]:
-        return {part for part, _ in self.passed if part is not None}
-
-    def gate_half(self) -> int | None:
-        """Which of two halves goes through a nonlinearity, counted as they lie in the result."""
-        halves = sorted(self.parts, key=lambda part: [int(n) for n in _DIGITS.findall(part)])
-        gates = {part for part, passed in self.passed if passed & _SMOOTH}
-        if len(halves) != 2 or len(gates) != 1 or None in gates:
-            return None
-        return halves.index(str(gates.pop()))
-
-    def through(self, opcodes: frozenset[str]) -> bool:
-        return any(passed & opcodes for _, passed in self.passed)
 
 
 def _feeders_first(feeders: Mapping[Ragged, Iterable[Ragged]]) -> list[Ragged]:
@@ -295,7 +150,7 @@ def _feeders_first(feeders: Mapping[Ragged, Iterable[Ragged]]) -> list[Ragged]:
     return list(order)
 
 
-def _projections(ways: dict[Ragged, _Ways]) -> dict[Ragged, Projection | None]:
+def _projections(ways: dict[Ragged, Ways]) -> dict[Ragged, Projection | None]:
     """Gate and up of two, fused of one whose result is split in two; else not known."""
     none: dict[Ragged, Projection | None] = dict.fromkeys(ways)
     if len(ways) == 1:
@@ -303,7 +158,7 @@ def _projections(ways: dict[Ragged, _Ways]) -> dict[Ragged, Projection | None]:
         return {only: "fused"} if len(ways[only].parts) == 2 else none
     if len(ways) != 2:
         return none
-    for opcodes in (_SMOOTH, _LIMITS):
+    for opcodes in (SMOOTH, LIMITS):
         gates = [one for one in ways if ways[one].through(opcodes)]
         if len(gates) == 1:
             return {one: "gate" if one is gates[0] else "up" for one in ways}

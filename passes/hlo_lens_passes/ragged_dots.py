@@ -21,6 +21,9 @@ from hlo_lens.facts import (
     Table,
     common,
 )
+from hlo_lens_passes._ragged_directions import Directions
+from hlo_lens_passes._ragged_feeds import Feeds
+from hlo_lens_passes._ragged_keys import Keys
 from hlo_lens_passes._ragged_masks import Masks
 from hlo_lens_passes._ragged_native import grouped_call, is_native, kernel_call, native, ragged_dot
 from hlo_lens_passes._ragged_padded import NAME, batched, padded
@@ -54,7 +57,17 @@ TABLE = Table(
             "by the dimension numbers: fwd contracts K of weights [G,K,N], dgrad N, wgrad the rows;"
             " of what has no dimension numbers any more, by the dimension of the weights, as they"
             " come into the program, that is contracted; NULL for a ragged batch and where nothing"
-            " tells",
+            " tells. Weights stored with in and out exchanged, [G,N,K], turn fwd and dgrad round;"
+            " what it computes in the step is in direction",
+            values=("fwd", "dgrad", "wgrad"),
+        ),
+        Column(
+            "direction",
+            "enum",
+            "identity",
+            "what it computes in the step, by phase and dataflow, however the weights are stored:"
+            " the forward, also replayed, or a gradient of rows or weights; as class says where"
+            " nothing else tells; NULL where not known, as of a lone dgrad without a name",
             values=("fwd", "dgrad", "wgrad"),
         ),
         Column(
@@ -200,7 +213,10 @@ class RaggedDotsPass:
             if not found:
                 continue
             module = program.modules[position]
-            Roles(program.analysis(module), found).assign()
+            analysis = program.analysis(module)
+            keys, feeds = Keys(analysis), Feeds(analysis.graph, found)
+            Directions(analysis, found, keys, feeds).assign()
+            Roles(analysis, found, keys, feeds).assign()
             platform = platforms.get(position)
             told = target_of(program, position, platform if isinstance(platform, str) else None)
             after = module.is_scheduled or program.stages[position] == AFTER
@@ -300,6 +316,7 @@ def _is_kernel(row: Row) -> bool:
 def _columns(one: Ragged, after: bool) -> dict[str, object]:
     return {
         "class": one.kind,
+        "direction": one.direction,
         "role": one.role,
         "projection": one.projection,
         "variant": one.variant,

@@ -129,6 +129,8 @@ def test_the_products_of_a_gated_layer(
     case: str, target: str, expected: Counter[tuple[object, ...]]
 ) -> None:
     assert counted(after(case, target)) == expected
+    turned = "select count(*) from ragged_dots where direction is not class"
+    assert ask_file(after(case, target), turned) == [(0,)]
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda-h100", "rocm-gfx950", "tpu-v6e-1"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.mutate import check_table
 from tests.passes.asking import ask
 from tests.passes.test_ragged_dots import DGRAD, FORWARD, WGRAD
@@ -151,3 +153,127 @@ def test_what_takes_a_second_is_a_first_again() -> None:
     )
     found = roles(block(SILU, backward=more))
     assert [found[one][1] for one in ("gate", "down", "next", "last")] == ["wi", "wo", "wi", "wo"]
+
+
+# ---------------------------------------------------------------------------------- directions
+
+FLIPPED = {FORWARD: DGRAD, DGRAD: FORWARD}
+TURNED = "by its numbers a data gradient, but in the forward: its weights are stored [G,N,K]"
+
+
+def flipped(text: str) -> str:
+    """The same of weights that are stored with in and out exchanged."""
+    lines = []
+    for line in text.splitlines():
+        for dims, other in FLIPPED.items():
+            if f"sizes), {dims}" in line:
+                line = line.replace(dims, other)
+                break
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def without_names(text: str) -> str:
+    return re.sub(r", metadata=\{[^}]*\}", "", text)
+
+
+def loss(text: str) -> str:
+    """Cotangents that are computed from what the last product gives."""
+    given = "  dy = bf16[64,16] parameter(6)\n"
+    assert given in text
+    text = text.replace(given, "")
+    start = text.index("  dh = ")
+    return text[:start] + "  dy = bf16[64,16] subtract(down, x)\n" + text[start:]
+
+
+def directions(text: str) -> dict[object, list[object]]:
+    """(class, direction, role, projection) by name."""
+    found = ask(text, "select name, class, direction, role, projection from ragged_dots")
+    return {name: rest for name, *rest in found}
+
+
+NINE = {
+    "gate": ["fwd", "wi", "gate"], "up": ["fwd", "wi", "up"], "down": ["fwd", "wo", "down"],
+    "dh": ["dgrad", "wo", "down"], "dxu": ["dgrad", "wi", "up"], "dxg": ["dgrad", "wi", "gate"],
+    "dwd": ["wgrad", "wo", "down"], "dwu": ["wgrad", "wi", "up"], "dwg": ["wgrad", "wi", "gate"],
+}  # fmt: skip
+
+
+def test_weights_stored_the_other_way_turn_the_class_round_but_not_the_direction() -> None:
+    text = flipped(block(SILU, backward=GRADIENTS))
+    found = directions(text)
+    assert {name: rest[1:] for name, rest in found.items()} == NINE
+    assert {name: rest[0] for name, rest in found.items()} == {
+        name: {"fwd": "dgrad", "dgrad": "fwd"}.get(direction, direction)
+        for name, (direction, *_) in NINE.items()
+    }
+    sql = "select count(*) from ragged_dots where evidence like '%[G,N,K]%'"
+    assert ask(text, sql) == [(6,)]
+    assert ask(text, f"select count(*) from ragged_dots where evidence like '%{TURNED}%'") == [(3,)]
+    check_table(text, "select class, direction, role, projection from ragged_dots order by 1,2,3,4")
+
+
+def test_nothing_is_turned_round_in_weights_stored_as_usual() -> None:
+    text = block(SILU, backward=GRADIENTS)
+    for each in (text, without_names(text), without_names(loss(text))):
+        found = directions(each)
+        assert {name: rest[1:] for name, rest in found.items()} == NINE
+        assert all(kind == direction for kind, direction, *_ in found.values())
+        assert ask(each, "select count(*) from ragged_dots where evidence like '%stored%'") == [
+            (0,)
+        ]
+
+
+def test_without_names_gradients_are_what_depends_on_the_forward() -> None:
+    text = without_names(loss(flipped(block(SILU, backward=GRADIENTS))))
+    assert {name: rest[1:] for name, rest in directions(text).items()} == NINE
+    check_table(text, "select class, direction, role, projection from ragged_dots order by 1,2,3,4")
+
+
+def test_rows_without_a_gradient_are_told_by_the_weights_gradient() -> None:
+    """No gradient of x: the weights of gate and up are contracted in one way only."""
+    text = without_names(loss(flipped(block(SILU, backward=GRADIENTS))))
+    kept = [line for line in text.splitlines() if not re.match(r"  dx[ug] =", line)]
+    wanted = {name: rest for name, rest in NINE.items() if name not in ("dxu", "dxg")}
+    # Whose cotangents these are, no gradient of rows tells.
+    wanted |= {name: ["wgrad", "wi", None] for name in ("dwu", "dwg")}
+    found = directions("\n".join(kept) + "\n")
+    assert {name: rest[1:] for name, rest in found.items()} == wanted
+
+
+def test_a_forward_alone_is_one_where_firsts_feed_a_second() -> None:
+    text = without_names(flipped(block(SILU)))
+    assert directions(text) == {
+        "gate": ["dgrad", "fwd", "wi", "gate"],
+        "up": ["dgrad", "fwd", "wi", "up"],
+        "down": ["dgrad", "fwd", "wo", "down"],
+    }
+
+
+def test_data_gradients_alone_are_not_taken_for_a_forward() -> None:
+    text = without_names(block(SILU, backward=GRADIENTS))
+    start = text.index("  dh = ")
+    backward = text[start:]
+    alone = (
+        text[: text.index("  gate = ")]
+        + "  s = bf16[64,16] parameter(7)\n  up = bf16[64,16] parameter(8)\n"
+        + "".join(f"{line}\n" for line in backward.splitlines() if not line.startswith("  dw"))
+    )
+    found = directions(alone)
+    assert found == {name: ["dgrad", None, None, None] for name in ("dh", "dxu", "dxg")}
+
+
+def test_of_a_lone_product_only_a_forward_is_taken_at_its_word() -> None:
+    lone = block("  h = bf16[64,16] add(x, x)\n")
+    lone = without_names("\n".join(x for x in lone.splitlines() if "(x, w" not in x) + "\n")
+    assert directions(lone) == {"down": ["fwd", "fwd", None, None]}
+    assert directions(flipped(lone)) == {"down": ["dgrad", None, None, None]}
+
+
+def test_what_is_replayed_in_the_backward_is_forward_again() -> None:
+    """A custom gradient that computes the first products again: backward by name, but with the
+    weights of the forward, contracted as there."""
+    again = ragged("gate2", "x", "wg", "[64,16]", FORWARD, BACK)
+    text = block(SILU, backward=again + GRADIENTS)
+    assert directions(text)["gate2"] == ["fwd", "fwd", "wi", "gate"]
+    assert directions(flipped(text))["gate2"] == ["dgrad", "fwd", "wi", "gate"]
