@@ -20,6 +20,7 @@ from hlo_lens_passes._attention_products import Products
 from hlo_lens_passes._attention_repeats import Repeats
 from hlo_lens_passes._attention_softmax import MOVES, Softmax, Softmaxes
 from hlo_lens_passes._attention_values import Row, Spot, Tree, Values, Written
+from hlo_lens_passes._attention_weights import Operand, Weights
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
@@ -32,7 +33,8 @@ _OF_P: Final = frozenset(("divide", "multiply", "select"))
 class Exposed:
     """One site. roles: its instructions by what they are; product: the matmul that stands for it;
     saved: whether the backward takes probabilities that a forward made, by the numbers of values:
-    through what its loop has stacked, or a copy in pieces."""
+    through what its loop has stacked, or a copy in pieces. as_given: whether K or V may be a weight
+    and is taken as data."""
 
     direction: str
     product: Instruction
@@ -42,6 +44,7 @@ class Exposed:
     written: Written = field(default_factory=set)
     saved: bool = False
     divided_after: bool = False
+    as_given: bool = False
 
     def add(self, role: str, *instrs: Instruction) -> None:
         self.roles.setdefault(role, {}).update(dict.fromkeys(instrs))
@@ -63,13 +66,14 @@ class _Taken:
 @dataclass(frozen=True, slots=True)
 class _Use:
     """A product that takes what a softmax gives; grads: the products that dS is made of besides;
-    by_key: whether it sums over the keys."""
+    by_key: whether it sums over the keys; as_given: see `Exposed`."""
 
     taken: _Taken
     softmaxes: tuple[Softmax, ...]
     grads: tuple[Spot, ...]
     by_key: bool
     saved: bool
+    as_given: bool = False
 
 
 class Finder:
@@ -82,6 +86,7 @@ class Finder:
         self.values = Values(analysis, self.products)
         self.softmaxes = Softmaxes(self.values)
         self.saved = self.values.saved
+        self.weights = Weights(self.values)
         self.repeats = Repeats(analysis, self.products, self.saved)
 
     def sites(self) -> list[Exposed]:
@@ -98,9 +103,11 @@ class Finder:
                 uses.append(use)
             elif one.tree.leaves and not one.tree.exponentials:
                 open_.append(one)
+        uses = [one for one in uses if not self._is_gradient_of_logsumexp(one, uses)]
         if open_ and self.softmaxes.known:
             self._note(uses)
             uses += [use for one in open_ if (use := self._saved_use(one)) is not None]
+            uses = [one for one in uses if not self._is_gradient_of_logsumexp(one, uses)]
         forward = self._forward(uses)
         found = [*forward, *self._backward(uses, forward)]
         self.repeats.claim(found)
@@ -194,26 +201,53 @@ class Finder:
             return None
         if not grads and taken.tree.products:
             return None
-        if by_key and not grads and self._is_gradient_of_logsumexp(taken, softmaxes[0]):
+        v = self._values_of(taken, grads, by_key)
+        judged: bool | None = False
+        if v is not None:
+            judged = self.weights.judge(softmaxes[0], self._queries(softmaxes), v)
+        return None if judged else _Use(taken, softmaxes, grads, by_key, saved, judged is None)
+
+    def _queries(self, softmaxes: Sequence[Softmax]) -> list[Operand]:
+        """Q, of each product that scores are a sum of."""
+        found = [(one, self.softmaxes.sides(one)) for of in softmaxes for one in of.scores]
+        return [Operand(one, sides[0]) for one, sides in found if sides is not None]
+
+    def _values_of(self, taken: _Taken, grads: Sequence[Spot], by_key: bool) -> Operand | None:
+        """V: what P is multiplied with, or what makes dP; None of a product that has neither."""
+        if grads:
+            sides = self.softmaxes.sides(_turned(grads[0], by_key))
+            return None if sides is None else Operand(grads[0], sides[1])
+        if not by_key:
             return None
-        return _Use(taken, softmaxes, grads, by_key, saved)
+        return Operand(Spot(Value(taken.product), taken.axes), 1 - taken.side)
 
     def _is_score(self, spot: Spot, softmaxes: Sequence[Softmax]) -> bool:
         """Whether a product is the scores again, as where a cap is differentiated."""
         numbers = {self.saved.number(one.instr) for of in softmaxes for one in of.scores}
         return self.saved.number(spot.instr) in numbers
 
-    def _is_gradient_of_logsumexp(self, taken: _Taken, softmax: Softmax) -> bool:
-        """Whether the product is with the very weight that made the scores: the gradient of a
-        logsumexp, as of a cross-entropy over a vocabulary, and no attention."""
-        if length(taken.axes.batch) > 1:
+    def _is_gradient_of_logsumexp(self, use: _Use, uses: Sequence[_Use]) -> bool:
+        """Whether a product is with the very weight that made the scores, in a backward: the
+        gradient of a logsumexp, as of a cross-entropy over a vocabulary, and no attention. It is
+        one where P also makes the gradient of that weight, with what the weight was multiplied
+        with."""
+        taken = use.taken
+        if not use.by_key or use.grads or length(taken.axes.batch) > 1:
             return False
         other = self._source(taken.product, 1 - taken.side)
-        for spot in softmax.scores:
-            where = self.softmaxes.sides(Spot(spot.value, spot.axes))
-            if where is not None and self._source(spot.instr, where[1]) == other:
-                return True
-        return False
+        queries = self._queries(use.softmaxes[:1])
+        if all(self._source(one.spot.instr, 1 - one.side) != other for one in queries):
+            return False
+        if self.analysis.phase(taken.product).phase == "bwd":
+            return True
+        weighted = {self._source(one.spot.instr, one.side) for one in queries}
+        return any(
+            not one.by_key
+            and not one.grads
+            and one.softmaxes[0].exponential.instr == use.softmaxes[0].exponential.instr
+            and self._source(one.taken.product, 1 - one.taken.side) in weighted
+            for one in uses
+        )
 
     def _source(self, product: Instruction, side: int) -> object:
         of = product.computation
@@ -265,6 +299,7 @@ class Finder:
                 product = use.taken.product
                 site = sites[key] = Exposed("fwd", product, softmax, softmax.exponential.axes)
             site.add("pv", use.taken.product)
+            site.as_given = site.as_given or use.as_given
             self._add_softmax(site, use)
         return [*sites.values()]
 
@@ -290,6 +325,7 @@ class Finder:
                 site.add(role, use.taken.product)
                 site.add("dp", *(one.instr for one in use.grads))
                 site.saved = site.saved or use.saved
+                site.as_given = site.as_given or use.as_given
                 if not use.saved:
                     self._add_softmax(site, use)
                 else:

@@ -124,7 +124,8 @@ TABLE: Final = Table(
             "fell_back",
             "bool",
             "structural",
-            "whether it is exposed while another site of the module is a kernel",
+            "whether it is exposed while another site of the module, with as many queries or keys,"
+            " is a kernel; with a kernel whose lengths are not told too, as evidence says",
         ),
         Column("evidence", "json", "volatile", "what the row is known by, a list of texts"),
     ),
@@ -158,7 +159,8 @@ FELL_BACK: Final = Rule(
     "Attention is spelled out while other attention of the module is a kernel.",
     "One site runs as a fused kernel (cuDNN, Transformer Engine, AITER, Triton, Mosaic), this one"
     " as products and a softmax with its scores in memory: often a shape, dtype, mask, bias or"
-    " head_dim that the kernel does not take, or a backward without one. One finding is of the"
+    " head_dim that the kernel does not take, or a backward without one. A kernel of other lengths"
+    " says nothing; one of which they are not known is taken as alike. One finding is of the"
     " sites of a loop that are alike; its evidence are their rows and that of a kernel.",
 )
 IN_MEMORY: Final = Rule(
@@ -190,13 +192,31 @@ TWICE: Final = Rule(
 RULES: Final = (FELL_BACK, IN_MEMORY, AGAIN, TWICE)
 
 
+def share_a_length(site: Row, kernel: Row) -> bool | None:
+    """Whether two have as many queries, or as many keys; None where neither is known of both."""
+    both = [(site[name], kernel[name]) for name in ("q_length", "kv_length")]
+    known = [one == other for one, other in both if None not in (one, other)]
+    return any(known) if known else None
+
+
+def kernel_beside(site: Row, kernels: Sequence[Row]) -> Row | None:
+    """The kernel that a spelled out site would be: of its lengths, else of lengths not known."""
+    for answer in (True, None):
+        found = (one for one in kernels if share_a_length(site, one) is answer)
+        if (first := next(found, None)) is not None:
+            return first
+    return None
+
+
 def fell_back(rows: Numbered) -> Iterator[Finding]:
-    fused = next(((number, row) for number, row in rows if row["route"] != "exposed"), None)
-    if fused is None:
-        return
-    number, kernel = fused
+    kernels = {id(row): number for number, row in rows if row["route"] != "exposed"}
+    fused = [row for _, row in rows if row["route"] != "exposed"]
     for alike in _alike([one for one in rows if one[1]["fell_back"]]):
         row = alike[0][1]
+        kernel = kernel_beside(row, fused)
+        if kernel is None:
+            continue
+        number = kernels[id(kernel)]
         why = (
             f"{_who(alike)} spelled out ({row['direction']}), while %{kernel['name']} is a"
             f" {kernel['route']} kernel ({kernel['direction']})"

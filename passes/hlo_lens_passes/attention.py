@@ -16,7 +16,17 @@ from hlo_lens_passes._attention_masks import share
 from hlo_lens_passes._attention_memory import Arrays, array_spelled, arrays_of
 from hlo_lens_passes._attention_repeats import PRODUCTS, Repeated
 from hlo_lens_passes._attention_sizes import sizes_of_site
-from hlo_lens_passes._attention_table import RULES, TABLE, again, fell_back, in_memory, repeated
+from hlo_lens_passes._attention_table import (
+    RULES,
+    TABLE,
+    again,
+    fell_back,
+    in_memory,
+    kernel_beside,
+    repeated,
+    share_a_length,
+)
+from hlo_lens_passes._attention_weights import AS_GIVEN
 
 if TYPE_CHECKING:
     from hlo_lens.facts import Facts
@@ -157,12 +167,9 @@ class _Module:
         score, size = _score(score_text(site))
         arrays = arrays_of(site.written) if self.optimized else None
         twice = [*finder.repeats.of(site)]
-        neighbour = fused[0] if fused else None
         evidence = [*_evidence(site), *map(str, twice)]
         if again:
             evidence.append("computes what an earlier site did")
-        if neighbour is not None:
-            evidence.append(f"another site is a {neighbour['route']} kernel")
         exponential = shape_of(site.softmax.exponential.instr)
         if arrays is not None and arrays.count:
             evidence.append(f"scores in memory: {arrays}")
@@ -182,9 +189,14 @@ class _Module:
             "softmax_dtype": None if exponential is None else exponential.dtype,
             "flops": _flops(site, finder),
             "causal_fraction": mask.fraction(*lengths),
-            "fell_back": neighbour is not None,
             "evidence": evidence,
         }
+        neighbour = kernel_beside(row, fused)
+        row["fell_back"] = neighbour is not None
+        if neighbour is not None:
+            evidence.append(f"another site is a {neighbour['route']} kernel")
+            if not share_a_length(row, neighbour):
+                evidence.append("whether that is as long is not told")
         roles: dict[str, Sequence[Instruction]] = {role: [*its] for role, its in site.roles.items()}
         if arrays is not None:
             roles["written"] = arrays.instrs
@@ -238,6 +250,8 @@ def _evidence(site: Exposed) -> Iterator[str]:
         yield "divided by the sum behind the product with V"
     elif not site.of("div") and not site.saved:
         yield "no division by the sum found"
+    if site.as_given:
+        yield AS_GIVEN
     if softmax.has_sink:
         yield "more than the keys takes part in the softmax (a sink)"
     if "tanh" in softmax.tree.opcodes:

@@ -449,11 +449,134 @@ ENTRY main {{
     assert (
         ask(text.replace("dot(d, w)", "dot(p, w)").replace("dot(x, d)", "dot(x, p)"), COUNT) == []
     )
-    # With another array than the weight it would be: one head over a learned memory.
+    # With another weight it is a learned memory.
     other = text.replace("dot(d, w)", "dot(p, u)").replace(
         "  hot =", "  u = f32[4,8] parameter(3)\n  hot ="
     )
-    assert ask(other, COUNT) == [("exposed", "fwd", 1)]
+    assert ask(other, COUNT) == []
+
+
+Q = "q = f32[6,4] parameter(0)"
+K = "k = f32[8,4] parameter(1)"
+V = "v = f32[8,5] parameter(2)"
+SUMMED = ", lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+
+
+def one_head(
+    q: str = Q,
+    k: str = K,
+    v: str = V,
+    *,
+    mask: str = "",
+) -> str:
+    """6 queries and 8 keys, in two dimensions."""
+    return f"""\
+HloModule m
+{REDUCERS}
+ENTRY main {{
+  {q}
+  {k}
+  {v}
+  s = f32[6,8] dot(q, k), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+{mask}
+  none = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  top = f32[6] reduce({"masked" if mask else "s"}, none), dimensions={{1}}, to_apply=max
+  tops = f32[6,8] broadcast(top), dimensions={{0}}
+  less = f32[6,8] subtract({"masked" if mask else "s"}, tops)
+  e = f32[6,8] exponential(less)
+  total = f32[6] reduce(e, zero), dimensions={{1}}, to_apply=add
+  totals = f32[6,8] broadcast(total), dimensions={{0}}
+  p = f32[6,8] divide(e, totals)
+  ROOT o = f32[6,5] dot(p, v){SUMMED}
+
+}}
+"""
+
+
+ONE = [("exposed", "fwd", 1)]
+X = "x = f32[6,3] parameter(0)\n  "
+Y = "y = f32[8,3] parameter(3)\n  "
+MADE_Q = f"{X}wq = f32[3,4] parameter(4)\n  q = f32[6,4] dot(x, wq){SUMMED}"
+MADE_K = f"{Y}wk = f32[3,4] parameter(5)\n  k = f32[8,4] dot(y, wk){SUMMED}"
+MADE_V = f"wv = f32[3,5] parameter(6)\n  v = f32[8,5] dot(y, wv){SUMMED}"
+STORED = "w = f32[4,8] parameter(1)\n  k = f32[8,4] transpose(w), dimensions={1,0}"
+SLICED = (
+    "ws = f32[9,8,4] parameter(1)\n  n = s32[] parameter(7)\n  c = s32[] constant(0)\n"
+    "  one = f32[1,8,4] dynamic-slice(ws, n, c, c), dynamic_slice_sizes={1,8,4}\n"
+    "  k = f32[8,4] reshape(one)"
+)
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "expected"),
+    [
+        # K and V are as Q is; or K lies as the weight of a product does.
+        (Q, K, V, ONE),
+        (Q, STORED, V, []),
+        # Everything is computed from tokens; the queries are learned.
+        (MADE_Q, MADE_K, MADE_V, ONE),
+        (Q, MADE_K, MADE_V, ONE),
+        # K, or V, is a weight.
+        (MADE_Q, K, V, []),
+        (MADE_Q, MADE_K, V, []),
+        (MADE_Q, K, f"{Y}{MADE_V}", []),
+        (MADE_Q, SLICED, V, []),
+        # Of a batch of 1.
+        (MADE_Q, "k.1 = f32[1,8,4] parameter(1)\n  k = f32[8,4] reshape(k.1)", f"{Y}{MADE_V}", ONE),
+    ],
+)  # fmt: skip
+def test_attention_is_over_tokens_and_not_over_a_weight(
+    q: str, k: str, v: str, expected: object
+) -> None:
+    assert ask(one_head(q, k, v), COUNT) == expected
+
+
+def test_what_is_taken_as_data_says_so() -> None:
+    ((evidence,),) = check_table(one_head(), "select evidence from attention")
+    given = "K or V is an argument without a batch, as Q is one: taken as data"
+    assert given in json.loads(str(evidence))
+    ((evidence,),) = ask(forward(), "select evidence from attention")
+    assert given not in json.loads(str(evidence))
+
+
+UP_TO = """\
+  at = s32[6,8] iota(), iota_dimension=1
+  n = s32[] {n}
+  ns = s32[6,8] broadcast(n), dimensions={{}}
+  seen = pred[6,8] compare(at, ns), direction=LT
+  low = f32[] constant(-1e30)
+  lows = f32[6,8] broadcast(low), dimensions={{}}
+  masked = f32[6,8] select(seen, s, lows)
+"""
+
+
+def test_keys_that_are_values_too() -> None:
+    """As in MLA with absorbed weights: what is cached is K and V, here of one sequence."""
+    k = "v = f32[8,5] parameter(1)\n  k = f32[8,5] bitcast(v)"
+    tied = one_head("q = f32[6,5] parameter(0)", k, "", mask=UP_TO.format(n="parameter(3)"))
+    assert ask(tied, COUNT) == ONE
+    # A padded vocabulary ends where the text says; without a mask it may be a codebook.
+    assert ask(tied.replace("n = s32[] parameter(3)", "n = s32[] constant(7)"), COUNT) == []
+    # The same array gives the queries.
+    itself = one_head("v = f32[8,5] parameter(1)\n  q = f32[6,5] slice(v), slice={[0:6], [0:5]}",
+                      "k = f32[8,5] bitcast(v)", "")  # fmt: skip
+    assert ask(itself, COUNT) == ONE
+
+
+def test_a_gradient_of_a_logsumexp_over_tokens_is_no_attention() -> None:
+    """P·K, where P also makes the gradient of K; or where a label says that it is a backward."""
+    tied = one_head(f"{MADE_Q}", f"{MADE_K}", "v = f32[8,4] bitcast(k)").replace(
+        "f32[6,5]", "f32[6,4]"
+    )
+    assert ask(tied, COUNT) == ONE
+    dk = "  dk = f32[8,4] dot(p, q), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+    both = tied.replace("  ROOT o =", f"{dk}  ROOT o =")
+    assert ask(both, COUNT) == []
+    assert ask(both.replace("dot(p, q)", "dot(p, other)").replace(
+        "  dk =", "  other = f32[6,4] parameter(8)\n  dk ="), COUNT) == ONE  # fmt: skip
+    label = ', metadata={op_name="jit(f)/transpose(jvp())/dot_general"}\n\n}'
+    assert ask(tied.replace("\n\n}", label), COUNT) == []
 
 
 def test_a_router_is_no_attention() -> None:
@@ -858,9 +981,7 @@ def test_a_kernel_under_a_checkpoint_runs_again_only_where_another_forward_does(
         f"d|({BF}, {BF}, {BF})|q, k, v, o, do, o.2|{back}|mha_backward",
     ]
     sql = "select kernel, recomputed from attention where direction = 'fwd' order by id"
-    assert ask(pallas(f"o|{BF}|k, q, v|other(f)|rms_forward", *calls), sql) == [
-        ("fa_fwd", 0)
-    ]
+    assert ask(pallas(f"o|{BF}|k, q, v|other(f)|rms_forward", *calls), sql) == [("fa_fwd", 0)]
     twice = [("mha_forward", 0), ("fa_fwd", 1)]
     assert ask(pallas(f"o|{BF}|q, k, v|jvp(f)|mha_forward", *calls), sql) == twice
 
@@ -918,6 +1039,39 @@ def test_a_site_that_is_spelled_out_beside_a_kernel_fell_back() -> None:
     assert "attention-fell-back" not in dict(
         findings(forward().replace("m\n", "m, is_scheduled=true\n", 1), "attention")
     )
+
+
+def beside(config: str) -> str:
+    kernel = (
+        "  c = (f32[2,3,6,4], u8[0]) custom-call(kq, kk, kk),"
+        f' custom_call_target="__cudnn$fmhaSoftmax"{config}\n'
+        "  ROOT t = (f32[2,3,4,6], (f32[2,3,6,4], u8[0])) tuple(o, c)"
+    )
+    given = "  kq = bf16[2,9,3,4] parameter(4)\n  kk = bf16[2,12,3,4] parameter(5)\n"
+    return forward(more=given + kernel, root="t").replace("m\n", "m, is_scheduled=true\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        (("9", "12"), 0), (("6", "12"), 1), (("9", "6"), 1), (None, 1),
+    ],
+)  # fmt: skip
+def test_a_kernel_of_other_lengths_says_nothing(
+    lengths: tuple[str, str] | None, expected: int
+) -> None:
+    text = beside("")
+    if lengths is not None:
+        q, k = lengths
+        score = FLASH.replace('"6","6"', f'"{q}","{k}"')
+        config = f', backend_config={{"cudnn_fmha_backend_config":{{{score}}}}}'
+        text = beside(config).replace("[2,9,", f"[2,{q},").replace("[2,12,", f"[2,{k},")
+    sql = "select fell_back, evidence from attention where route = 'exposed'"
+    ((fell, evidence),) = ask(text, sql)
+    assert fell == expected
+    assert ("attention-fell-back" in dict(findings(text, "attention"))) is bool(expected)
+    not_told = "whether that is as long is not told"
+    assert (not_told in json.loads(str(evidence))) is (lengths is None)
 
 
 def test_before_optimization_nothing_is_found_fault_with() -> None:
