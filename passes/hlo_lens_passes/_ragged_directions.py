@@ -147,6 +147,8 @@ class Directions:
                     group.settle_as(one, "fwd", "a forward product depends on it")
                 if group.forward is None and self._needed(one.lhs) & backward:
                     group.settle_as(one, "dgrad", "depends on a data gradient")
+        for group in open_:
+            self._by_takers(group, groups)
 
     def _number(self) -> None:
         """A bit for each ragged dot, and for each number of the program those it depends on."""
@@ -195,6 +197,25 @@ class Directions:
                 for side, other in (gradient.lhs, gradient.rhs), (gradient.rhs, gradient.lhs):
                     if self._needed(other) & self._bits[one] and rows & self._keys(side):
                         group.settle_as(one, "fwd", "cotangents of its rows depend on it")
+
+    def _by_takers(self, group: _Weights, groups: Sequence[_Weights]) -> None:
+        """What only data gradients take, element by element, is one, where what else takes its
+        weights is taken by none: each first product has a second in the forward."""
+        if group.forward is not None or not (group.of("fwd") and group.of("dgrad")):
+            return
+        backward = {
+            one
+            for other in groups
+            if other.forward is not None
+            for one in other.of(OTHER_CLASS[other.forward])
+        }
+        taken: dict[Class, set[Ragged]] = {}
+        for kind in OTHER_CLASS:
+            givers = {*group.of(kind)}
+            taken[kind] = {one for one in self.by_rows if not givers.isdisjoint(self.feeds.of(one))}
+        for kind, other in OTHER_CLASS.items():
+            if taken[kind] and taken[kind] <= backward and not taken[other] & backward:
+                group.settle(other, "only data gradients take what else takes its weights")
 
     def _keys(self, values: Iterable[Value]) -> set[Key]:
         return {key for value in values for key in self.keys.of(value, "rows")}

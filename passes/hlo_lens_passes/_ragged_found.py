@@ -34,9 +34,9 @@ class Ragged:
 
     instr: the dot, convolution or call. matmul: its row of `matmuls`. lhs, rhs: rows and weights;
     of a weight gradient rows and cotangents; several where they are put together. results: what it
-    gives, as the rest of the program takes it. kind: its class. members: (role, instruction).
-    flops: what it issues; None where nobody knows yet. dtypes: of lhs, rhs and result, as far as
-    they are known.
+    gives, as the rest of the program takes it. kind: its class. batch: how many it is at once.
+    members: (role, instruction). flops: what it issues; None where nobody knows yet. dtypes: of
+    lhs, rhs and result, as far as they are known.
     """
 
     instr: Instruction
@@ -49,6 +49,7 @@ class Ragged:
     variant: Variant | None = None
     backend: str | None = None
     groups: int | None = None
+    batch: int = 1
     m: int | None = None
     n: int | None = None
     k: int | None = None

@@ -9,6 +9,9 @@ the group sizes. What makes a mask one of groups:
   (a causal mask compares two iotas; one-hot routing asks for equality, and along the groups);
 - rows that are the same for all groups (a padding mask takes from what each sequence has of its
   own).
+
+Of a batch of ragged dots (vmap) the bounds have the dimensions of the batch, too. These are the
+ones that rows have; then the bounds must be seen to be sums of group sizes.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 _KEPT: Final = frozenset(("copy", "convert"))
 _NOTHING: Final[frozenset[str]] = frozenset()
+_MOVED: Final = frozenset(("bitcast", "broadcast", "reshape", "transpose"))
 _ORDER: Final = frozenset(("LT", "LE", "GT", "GE"))
 ONE_GROUP: Final = -1
 _MOST_NESTED: Final = 32
@@ -37,14 +41,14 @@ _MOST_LOOKED_AT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A mask of groups: which dimensions are the groups and the rows.
+    """A mask of groups: along which dimensions the bounds differ, and which are the rows.
 
-    groups: ONE_GROUP where there is only one and so no dimension; then the rows are masked as any
-    padding is, and only a name can tell what for. cumulative: whether the bounds are seen to be
-    sums of group sizes. parts: the comparisons.
+    along: groups and batch; nothing where there is only one group and so no dimension; then the
+    rows are masked as any padding is, and only a name can tell what for. cumulative: whether the
+    bounds are seen to be sums of group sizes. parts: the comparisons.
     """
 
-    groups: int
+    along: tuple[int, ...]
     rows: int
     cumulative: bool
     parts: tuple[Instruction, ...]
@@ -56,11 +60,14 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """A select that keeps rows for their group. rows: what is laid out for every group."""
+    """A select that keeps rows for their group. rows: what is laid out for every group. groups:
+    the dimension of the groups, or ONE_GROUP; batch: those of a batch."""
 
     select: Value
     mask: Mask
     rows: Value
+    groups: int
+    batch: tuple[int, ...] = ()
 
 
 class Masks:
@@ -108,9 +115,14 @@ class Masks:
         mask = self.mask(chosen)
         if mask is None or not self._is_zero(zero):
             return None
-        one = mask.groups == ONE_GROUP
-        rows = self._without_ones(given) if one else self.laid_out(given, mask.groups)
-        return None if rows is None else Masked(select, mask, rows)
+        if not mask.along:
+            return Masked(select, mask, self._without_ones(given), ONE_GROUP)
+        laid_out = {d: rows for d in mask.along if (rows := self.laid_out(given, d)) is not None}
+        batch = tuple(d for d in mask.along if d not in laid_out)
+        if len(laid_out) != 1 or (batch and not mask.cumulative):
+            return None
+        ((groups, rows),) = laid_out.items()
+        return Masked(select, mask, rows, groups, batch)
 
     def _without_ones(self, value: Value) -> Value:
         """What a value is before a broadcast gives it a dimension of size 1."""
@@ -148,7 +160,7 @@ class Masks:
             both = [self.mask(one, depth + 1) for one in operands(at)]
             return _both(both[0], both[1]) if len(both) == 2 else None
         inner = None
-        if opcode in ("broadcast", "transpose", "bitcast", "reshape"):
+        if opcode in _MOVED:
             inner = self.mask(first, depth + 1)
         return None if inner is None else self._carried(inner, at)
 
@@ -157,23 +169,23 @@ class Masks:
         opcode = at.instr.opcode
         if opcode == "broadcast":
             places = _dimensions(at)
-            if max(inner.groups, inner.rows) >= len(places):
+            if max(inner.rows, *inner.along, 0) >= len(places):
                 return None
-            rows = places[inner.rows]
-            groups = ONE_GROUP if inner.groups == ONE_GROUP else places[inner.groups]
+            rows, *along = (places[d] for d in (inner.rows, *inner.along))
         else:
-            origin = origin_of(self.graph, at, lambda one: one.instr != at.instr)
-            if origin is None:
+            moved = [self._moved(at, d) for d in (inner.rows, *inner.along)]
+            known = [d for d in moved if d is not None]
+            if len(known) < len(moved):
                 return None
-            names = [names_of(factors) for factors in origin.factors]
-            if {inner.rows} not in names:
-                return None
-            rows, groups = names.index({inner.rows}), ONE_GROUP
-            if inner.groups != ONE_GROUP:
-                if {inner.groups} not in names:
-                    return None
-                groups = names.index({inner.groups})
-        return Mask(groups, rows, inner.cumulative, inner.parts)
+            rows, *along = known
+        return Mask(tuple(sorted(along)), rows, inner.cumulative, inner.parts)
+
+    def _moved(self, at: Value, dimension: int) -> int | None:
+        """Where a transpose, a reshape or a bitcast puts a dimension of its operand; None where it
+        is no dimension of its own any more."""
+        origin = origin_of(self.graph, at, lambda one: one.instr != at.instr)
+        names = [] if origin is None else [names_of(factors) for factors in origin.factors]
+        return names.index({dimension}) if {dimension} in names else None
 
     def _compared(self, compare: Value) -> Mask | None:
         if (attribute_text(compare.instr, "direction") or "") not in _ORDER:
@@ -183,31 +195,29 @@ class Masks:
             return None
         for numbered, bound in (both, both[::-1]):
             rows = self._counted(numbered)
-            along = None if rows is None else self._one_a_group(bound)
-            if rows is not None and along is not None and along[0] != rows:
-                groups, bounds = along
+            found = None if rows is None else self._one_a_group(bound)
+            if rows is not None and found is not None and rows not in found[0]:
+                along, bounds = found
                 cumulative = self._is_cumulative(bounds)
-                return Mask(groups, rows, cumulative, (compare.instr,))
+                return Mask(along, rows, cumulative, (compare.instr,))
         return None
 
-    def _counted(self, value: Value) -> int | None:
+    def _counted(self, value: Value, depth: int = 0) -> int | None:
         """The dimension along which a value counts 0, 1, 2, …; None where it is no iota."""
         at = trace(self.graph, value, moves=_KEPT)
-        places: tuple[int, ...] | None = None
-        while at.instr.opcode == "broadcast" and (inner := operand(at, 0)) is not None:
-            found = _dimensions(at)
-            places = found if places is None else tuple(places[d] for d in found)
-            at = trace(self.graph, inner, moves=_KEPT)
-        if at.instr.opcode != "iota":
+        opcode, inner = at.instr.opcode, operand(at, 0)
+        if opcode == "iota":
+            return parse_int(attribute_text(at.instr, "iota_dimension") or "")
+        if inner is None or opcode not in _MOVED or depth > _MOST_NESTED:
             return None
-        dimension = parse_int(attribute_text(at.instr, "iota_dimension") or "")
-        if places is None:
-            return dimension
-        return places[dimension] if dimension < len(places) else None
+        below = self._counted(inner, depth + 1)
+        if below is None or opcode != "broadcast":
+            return None if below is None else self._moved(at, below)
+        places = _dimensions(at)
+        return places[below] if below < len(places) else None
 
-    def _one_a_group(self, value: Value) -> tuple[int, Value] | None:
-        """The one dimension along which an integer differs, and these integers; ONE_GROUP where
-        it is the same everywhere."""
+    def _one_a_group(self, value: Value) -> tuple[tuple[int, ...], Value] | None:
+        """The dimensions along which an integer differs, and these integers."""
         at = trace(self.graph, value, moves=_KEPT)
         inner = operand(at, 0)
         if at.instr.opcode != "broadcast" or inner is None:
@@ -217,9 +227,9 @@ class Masks:
             return None
         wide = [d for d, size in enumerate(shape.dimensions) if size != 1]
         source = trace(self.graph, inner, moves=_KEPT | {"bitcast", "reshape"})
-        if len(wide) > 1 or source.instr.opcode in ("iota", "constant"):
+        if source.instr.opcode in ("iota", "constant"):
             return None
-        return (places[wide[0]] if wide else ONE_GROUP), inner
+        return tuple(sorted(places[d] for d in wide)), inner
 
     def _is_cumulative(self, bounds: Value) -> bool:
         """Whether a windowed sum, or a scan, is what bounds are made of."""
@@ -234,10 +244,10 @@ class Masks:
 
 def _both(one: Mask | None, other: Mask | None) -> Mask | None:
     """A row lies behind the start of its group and in front of its end."""
-    if one is None or other is None or (one.groups, one.rows) != (other.groups, other.rows):
+    if one is None or other is None or (one.along, one.rows) != (other.along, other.rows):
         return None
     cumulative = one.cumulative or other.cumulative
-    return Mask(one.groups, one.rows, cumulative, (*one.parts, *other.parts))
+    return Mask(one.along, one.rows, cumulative, (*one.parts, *other.parts))
 
 
 def _dimensions(value: Value) -> tuple[int, ...]:

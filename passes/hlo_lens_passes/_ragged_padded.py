@@ -55,9 +55,9 @@ class _Operand:
     masked: tuple[Masked, ...]
 
     @property
-    def labels(self) -> tuple[int, int] | None:
-        """Dimensions of groups and rows in the sources; None where nothing is masked."""
-        found = {(one.mask.groups, one.mask.rows) for one in self.masked}
+    def labels(self) -> tuple[int, int, tuple[int, ...]] | None:
+        """Dimensions of groups, rows and batch in the sources; None where nothing is masked."""
+        found = {(one.groups, one.mask.rows, one.batch) for one in self.masked}
         return found.pop() if len(found) == 1 else None
 
     def names(self, dimensions: tuple[int, ...]) -> set[int]:
@@ -87,7 +87,7 @@ def padded(analysis: ModuleAnalysis, matmul: Instruction, masks: Masks) -> Ragge
             return None
         masked = [masks.masked(source) for source in origin.sources]
         kept = tuple(
-            each for each in masked if each is not None and (named or each.mask.groups != ONE_GROUP)
+            each for each in masked if each is not None and (named or each.groups != ONE_GROUP)
         )
         both.append(_Operand(Value(one), side, origin, kept if len(kept) == len(masked) else ()))
     left, right = both
@@ -106,21 +106,24 @@ def _weight_gradient(
     """Groups are a batch, and the rows are summed: `[G,M,K], [G,M,N] -> [G,K,N]`."""
     for one in (left, right):
         assert one.labels is not None
-        groups, rows = one.labels
-        meeting = one.names(one.side.meeting)
-        if not _holds(one.names(one.side.batch), groups) or meeting - {groups} != {rows}:
+        groups, rows, batch = one.labels
+        kept = one.names(one.side.batch)
+        if not _holds(kept, groups) or not kept.issuperset(batch):
             return None
-        if {groups, rows} & one.names(one.side.free):
+        if one.names(one.side.meeting) - {groups, *batch} != {rows}:
+            return None
+        if {groups, rows, *batch} & one.names(one.side.free):
             return None
     assert left.labels is not None
-    groups, rows = left.labels
+    groups, rows, batch = left.labels
     found = _found(matmul, left, right)
     found.variant, found.kind = "contracting", "wgrad"
     found.groups, found.k = left.of_source(groups), left.of_source(rows)
     found.m, found.n = left.size(left.side.free), right.size(right.side.free)
     found.lhs, found.rhs = ((*(each.rows for each in one.masked),) for one in (left, right))
-    found.split_k = left.size(left.side.batch) // found.groups
-    if found.split_k > 1 and not _sum_slices(graph, found, left, groups):
+    found.batch = prod(left.of_source(d) for d in batch)
+    found.split_k = left.size(left.side.batch) // found.groups // found.batch
+    if found.split_k > 1 and not _sum_slices(graph, found, left, {groups, *batch}):
         return None
     found.evidence += ["rows summed", "groups a batch"]
     return _finished(graph, found, (left, right))
@@ -131,36 +134,43 @@ def _rows(
 ) -> Ragged | None:
     """Groups and K are summed at once, the rows are free: `[M,G·K], [G·K,N] -> [M,N]`."""
     assert rows.labels is not None
-    groups, row = rows.labels
-    side = rows.side
-    if not _holds(rows.names(side.meeting), groups) or row not in rows.names(side.free):
+    groups, row, batch = rows.labels
+    side, free = rows.side, rows.names(rows.side.free)
+    if not _holds(rows.names(side.meeting), groups) or row not in free:
         return None
-    if groups in rows.names(side.free) or row in rows.names(side.meeting):
+    if groups in free or row in rows.names(side.meeting):
+        return None
+    if not rows.names(side.batch).issuperset(batch) or free.intersection(batch):
         return None
     found = _found(matmul, rows, weights)
-    slices = rows.size(side.batch)
-    if slices > 1 and not _sum_slices(graph, found, rows, None):
+    found.batch = prod(rows.of_source(d) for d in batch)
+    slices = rows.size(side.batch) // found.batch
+    if slices > 1 and not _sum_slices(graph, found, rows, {*batch}):
         return None
     found.variant = "non_contracting"
     found.groups = rows.of_source(groups)
     found.m, found.n = rows.size(side.free), weights.size(weights.side.free)
-    found.k = rows.size(side.meeting) // found.groups
+    found.k = rows.size(side.meeting) // found.groups // found.batch
     found.split_k = slices
     found.lhs = tuple(each.rows for each in rows.masked)
     found.rhs = weights.origin.sources
     found.evidence.append("groups and K summed at once")
-    place = _contracted(rows, weights, groups)
+    place = _contracted(rows, weights, groups, batch)
     if place is not None:
         found.kind = class_of(place)
         found.evidence.append(f"dimension {place} of the weights is contracted")
     return _finished(graph, found, (rows,))
 
 
-def _contracted(rows: _Operand, weights: _Operand, groups: int) -> int | None:
+def _contracted(
+    rows: _Operand, weights: _Operand, groups: int, batch: tuple[int, ...]
+) -> int | None:
     """Which dimension of [G,K,N] is contracted besides the groups."""
     inner = rows.origin.of(rows.side.meeting)
     outer = weights.origin.of(weights.side.meeting)
     free = weights.origin.of(weights.side.free)
+    of_batch = {d for one in batch for d in aligned(inner, outer, one)}
+    outer = tuple(one for one in outer if one[0] not in of_batch)
     of_groups = aligned(inner, outer, groups)
     if groups == ONE_GROUP or len(of_groups) == 1:
         return place_in_weights([one for one in outer if one[0] not in of_groups], free)
@@ -190,7 +200,8 @@ def _finished(graph: CallGraph, found: Ragged, masked: tuple[_Operand, ...]) -> 
         sizes = [first[d] for d in (*sides[0].batch, *sides[0].free, *sides[0].summed)]
         sizes += [second[d] for d in sides[1].free]
         found.flops = 2 * prod(size for size in sizes if size is not None)
-    found.useful = 2 * prod(size for size in (found.m, found.n, found.k) if size is not None)
+    sizes = [found.batch, found.m, found.n, found.k]
+    found.useful = 2 * prod(size for size in sizes if size is not None)
     found.results = (Value(found.instr, result_path(found.instr)),)
     found.dtypes = _dtypes(found)
     found.extra_bytes = _extra(graph, found, masked)
@@ -216,14 +227,10 @@ def _is_named(analysis: ModuleAnalysis, matmul: Instruction) -> bool:
     return name is not None and last_component(name) == NAME
 
 
-def _sum_slices(graph: CallGraph, found: Ragged, masked: _Operand, groups: int | None) -> bool:
-    """Whether reduces add up the batch dimensions of a dot, those of `groups` left out; they then
+def _sum_slices(graph: CallGraph, found: Ragged, masked: _Operand, kept: set[int]) -> bool:
+    """Whether reduces add up the batch dimensions of a dot, those of `kept` left out; they then
     are members."""
-    wide = {
-        place
-        for place, d in enumerate(masked.side.batch)
-        if (names := masked.names((d,))) and (groups is None or names != {groups})
-    }
+    wide = {place for place, d in enumerate(masked.side.batch) if not masked.names((d,)) <= kept}
     reduces = _added_up(graph, found.instr, wide)
     if reduces:
         found.members += [("reduce", one) for one in reduces]

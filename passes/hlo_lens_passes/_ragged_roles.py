@@ -119,11 +119,14 @@ class Roles:
         for one in self.found:
             if one.kind != "wgrad":
                 continue
-            sides = [side for side in (one.lhs, one.rhs) if len(side) > 1] or [one.lhs, one.rhs]
-            shared = [self._shared(taken, side, "rows") for side in sides]
-            for parts in sorted(filter(None, shared), key=len):
-                if one.projection is None:
-                    _inherit(one, parts)
+            together = [side for side in (one.lhs, one.rhs) if len(side) > 1]
+            for sides in (together, (one.lhs, one.rhs)):
+                shared = [self._shared(taken, side, "rows") for side in sides]
+                for parts in sorted(filter(None, shared), key=len):
+                    if one.projection is None:
+                        _inherit(one, parts)
+                if one.role is not None:
+                    break
             apart = max((len(side) for side in sides), default=1) > 1
             if apart and any(len({each for _, each in parts}) > 1 for parts in shared):
                 one.projection = "fused"

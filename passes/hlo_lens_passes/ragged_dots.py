@@ -119,8 +119,8 @@ TABLE = Table(
             "useful_flops",
             "flops",
             "measure",
-            "2·M·K·N, an upper bound, reached when the groups cover every row; of a ragged batch"
-            " times its size",
+            "2·M·K·N, an upper bound, reached when the groups cover every row; of a batch of them,"
+            " or of a ragged batch, times its size",
         ),
         Column("factor", "float", "measure", "flops ÷ useful_flops"),
         Column(

@@ -230,6 +230,26 @@ def test_without_names_gradients_are_what_depends_on_the_forward() -> None:
     check_table(text, "select class, direction, role, projection from ragged_dots order by 1,2,3,4")
 
 
+def test_without_names_and_with_cotangents_from_outside() -> None:
+    """Nothing of the second product's gradient depends on it; but only gradients take that."""
+    text = without_names(flipped(block(SILU, backward=GRADIENTS)))
+    assert {name: rest[1:] for name, rest in directions(text).items()} == NINE
+    check_table(text, "select class, direction, role, projection from ragged_dots order by 1,2,3,4")
+
+
+def test_weights_may_be_stored_in_both_ways() -> None:
+    """gate and up [G,N,K], down [G,K,N]: both of [experts, hidden, width]."""
+    lines = block(SILU, backward=GRADIENTS).splitlines()
+    text = (
+        "\n".join(flipped(x).strip("\n") if "wg," in x or "wu," in x else x for x in lines) + "\n"
+    )
+    for each in (text, without_names(text), without_names(loss(text))):
+        found = directions(each)
+        assert {name: rest[1:] for name, rest in found.items()} == NINE
+        turned = {name for name, (kind, direction, *_) in found.items() if kind != direction}
+        assert turned == {"gate", "up", "dxg", "dxu"}
+
+
 def test_rows_without_a_gradient_are_told_by_the_weights_gradient() -> None:
     """No gradient of x: the weights of gate and up are contracted in one way only."""
     text = without_names(loss(flipped(block(SILU, backward=GRADIENTS))))
@@ -277,3 +297,12 @@ def test_what_is_replayed_in_the_backward_is_forward_again() -> None:
     text = block(SILU, backward=again + GRADIENTS)
     assert directions(text)["gate2"] == ["fwd", "fwd", "wi", "gate"]
     assert directions(flipped(text))["gate2"] == ["dgrad", "fwd", "wi", "gate"]
+
+
+def test_cotangents_put_together_without_a_gradient_of_rows_have_those_of_the_rows() -> None:
+    """What shares its rows with a fused one is a first, and fused; alone it would be gate or up."""
+    both = "  dboth = bf16[64,32] concatenate(dy, s), dimensions={1}\n"
+    both += ragged("dw", "x", "dboth", "[4,16,32]", WGRAD, BACK)
+    assert roles(block(SILU, fused=True, backward=both))["dw"] == ["wgrad", "wi", "fused"]
+    one = ragged("dw", "x", "dy", "[4,16,16]", WGRAD, BACK)
+    assert roles(block(SILU, backward=one))["dw"] == ["wgrad", "wi", None]
