@@ -86,13 +86,15 @@ def _ways_of(records: Iterable[Record]) -> str:
 
 
 def _classes(records: Sequence[Record]) -> Iterator[str]:
-    """The classes, the forward first; what is replayed is told apart."""
+    """What they compute in the step, by class where only that is known, the forward first; what is
+    replayed is told apart."""
+    kinds = [one.get("direction") or one["class"] for one in records]
     for name in ("fwd", "dgrad", "wgrad"):
-        same = [one for one in records if one["class"] == name]
+        same = [one for one, kind in zip(records, kinds, strict=True) if kind == name]
         again = [one for one in same if one["phase"] == "remat"]
         yield from [name] * (len(same) - len(again))
         yield from [f"{name} again in a replay"] * len(again)
-    yield from ["of no known class" for one in records if one["class"] is None]
+    yield from ["of no known class" for kind in kinds if kind is None]
 
 
 def _padded(dense: Sequence[Record], told: str) -> str:

@@ -97,8 +97,10 @@ def _ragged(found: Lowered) -> Section | None:
     rows = found.rows(RAGGED)
     # Of a forward, dgrad or wgrad the variant is known from that.
     variant = [Cell("variant")] if any(one["class"] is None for one in rows.records()) else []
+    turned = any(one.get("direction") not in (None, one["class"]) for one in rows.records())
+    direction = [Cell("direction", "computes")] if turned else []
     by = (
-        Cell("class"), Cell("role"), Cell("projection"), *variant, Cell("lowering"),
+        *direction, Cell("class"), Cell("role"), Cell("projection"), *variant, Cell("lowering"),
         Cell("backend"), *_PLACE, Cell("g{groups} m{m} n{n} k{k}", "sizes"),
         Cell("split_k", "split-K"), Cell("why_not_grouped"),
     )  # fmt: skip
