@@ -141,6 +141,20 @@ def sides(product: Contraction, axes: Axes) -> tuple[int, int] | None:
     return None
 
 
+def is_part(product: Contraction, axes: Axes) -> bool:
+    """Whether the result of a product has the batch, queries and keys of scores, some of the batch
+    as free dimensions of Q: where all heads share one K, as the rotated part of MLA's does."""
+    batch, rows, columns, _ = product.sizes
+    try:
+        given = axes.through(product.result or ((batch * rows * columns, 1),))
+    except ValueError:
+        return False
+    rest, key = as_set((*given.batch, *given.query)), as_set(given.key)
+    by_rows = rest == merged(((batch * rows, columns),)) and key == merged(((columns, 1),))
+    by_columns = as_set(((batch, rows * columns), (columns, 1)))
+    return by_rows or (rest == by_columns and key == merged(((rows, columns),)))
+
+
 def array_text(instr: Instruction) -> str:
     """The shape of what an instruction computes: of a call with a workspace, without that."""
     text = instr.shape_text

@@ -13,6 +13,7 @@ from hlo_lens_passes._attention_axes import (
     Axes,
     Axis,
     array_text,
+    is_part,
     length,
     operand_axes,
     sides,
@@ -94,6 +95,11 @@ class Products:
         `_attention_axes.sides`."""
         product = self.matrices(instr)
         return None if product is None else sides(product, axes)
+
+    def is_part(self, instr: Instruction, axes: Axes) -> bool:
+        """Whether a result is of the scores' elements; see `_attention_axes.is_part`."""
+        product = self.matrices(instr)
+        return product is not None and is_part(product, axes)
 
 
 def _numbers(row: Mapping[str, object]) -> Mapping[str, object]:

@@ -76,12 +76,41 @@ def in_first_part(instr: Instruction, axes: Axes) -> Axes | None:
     """
     (along,) = _listed(instr)
     sizes, first = _numbers(instr.shape_text), _numbers(_given(instr))
-    only = [(n, int(d == along)) for d, n in enumerate(sizes)]
-    reach = sum((n - 1) * step for axis in axes for n, step in moved(axis, only))
-    if reach >= first[along]:
+    if _reach(axes, sizes, along) >= first[along]:
         return None
     places = row_major(first)
     return axes.through([(n, stride) for n, (_, stride) in zip(sizes, places, strict=True)])
+
+
+def in_padded(instr: Instruction, axes: Axes) -> tuple[int, Axes] | None:
+    """Which operand of a pad the axes lie in, and where: 0, as where scores are padded behind their
+    end for a sink beside them, or 1, the number that is filled in. None where in both.
+
+    Raises IndexError or ValueError where the text is at odds with itself.
+    """
+    sizes, inner = _numbers(instr.shape_text), _numbers(_given(instr))
+    sides = [
+        [int(one) for one in text.split("_")]
+        for text in (attribute_text(instr, "padding") or "").split("x")
+    ]
+    if len(sides) != len(sizes) or {*map(len, sides)} != {2}:
+        return None
+    inside = True
+    for along, ((low, _), n) in enumerate(zip(sides, inner, strict=True)):
+        last = _reach(axes, sizes, along)
+        if 0 <= last < low:
+            return 1, axes.through([(size, 0) for size in sizes])
+        inside = inside and low == 0 and last < n
+    if not inside:
+        return None
+    places = row_major(inner)
+    return 0, axes.through([(n, stride) for n, (_, stride) in zip(sizes, places, strict=True)])
+
+
+def _reach(axes: Axes, sizes: Sequence[int], along: int) -> int:
+    """How far from the first element the axes reach along a dimension."""
+    only = [(n, int(d == along)) for d, n in enumerate(sizes)]
+    return sum((n - 1) * step for axis in axes for n, step in moved(axis, only))
 
 
 def _given(instr: Instruction) -> str:

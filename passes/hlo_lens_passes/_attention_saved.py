@@ -76,7 +76,7 @@ class Saved:
         number = self._of_value(value)
         return before if number is not None and number == self._of_value(before) else None
 
-    def _placed(self, spot: Spot) -> tuple[int, Axes] | None:
+    def placed(self, spot: Spot) -> tuple[int, Axes] | None:
         """The value of a spot by its number, and where its axes lie in that."""
         number = self._of_value(spot.value)
         if number is None:
@@ -93,7 +93,7 @@ class Saved:
 
     def note(self, spot: Spot, softmax: Softmax, *, is_score: bool) -> None:
         """Take down a value of a forward site."""
-        placed = self._placed(spot)
+        placed = self.placed(spot)
         if placed is not None:
             self._known.setdefault(placed, (softmax, is_score))
 
@@ -114,5 +114,5 @@ class Saved:
     def _find(self, spot: Spot) -> tuple[Softmax, bool] | None:
         if not self._known:
             return None
-        placed = self._placed(spot)
+        placed = self.placed(spot)
         return None if placed is None else self._known.get(placed)

@@ -24,9 +24,10 @@ MOVES: Final = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
 class Softmax:
     """exp(scores), shown to be a softmax over the keys.
 
-    scores: the products, or what was saved of them; maxima, sums: the reduces; rows: what is
+    scores: the products, those in front that have the batch of the scores as theirs, or what was
+    saved of them; maxima, sums: the reduces; rows: what is
     subtracted from the scores where no maximum was found; again: the scores as the maximum takes
-    them, where it does not take these.
+    them, where it does not take these; repeated: the products that make those.
     """
 
     exponential: Spot
@@ -39,6 +40,7 @@ class Softmax:
     positions: int | None
     found_in: Written
     again: tuple[Tree, ...]
+    repeated: tuple[Instruction, ...]
 
     @property
     def has_sink(self) -> bool:
@@ -49,11 +51,6 @@ class Softmax:
     @property
     def products(self) -> tuple[Instruction, ...]:
         return tuple(spot.instr for spot in self.scores)
-
-    @property
-    def repeated(self) -> tuple[Instruction, ...]:
-        """The products that make the scores again for the maximum."""
-        return tuple(spot.instr for tree in self.again for spot in tree.products)
 
 
 class Softmaxes:
@@ -90,7 +87,9 @@ class Softmaxes:
             return None
         tree = self.values.tree(operand, spot.axes)
         scores = tuple(one for one in tree.products if self.sides(one) is not None)
-        if not scores:
+        if scores:
+            scores += tuple(one for one in self._parts(tree) if one not in scores)
+        else:
             scores = tuple(one for one in tree.leaves if self.saved.is_score(one))
         if not scores:
             return None
@@ -98,11 +97,8 @@ class Softmaxes:
         maxima = tuple(reduce for reduce, _, _ in behind)
         written = tree.written(scores).union(*(before for _, _, before in behind))
         products = {one.instr for one in scores}
-        again = tuple(
-            before
-            for _, before, _ in behind
-            if any(one.instr not in products for one in before.products)
-        )
+        made = [(before, [one.instr for one in self._parts(before)]) for _, before, _ in behind]
+        again = [(before, its) for before, its in made if not products.issuperset(its)]
         rows = tuple(
             row.spot.instr
             for row in tree.rows
@@ -121,8 +117,15 @@ class Softmaxes:
             mask_of(self.values, tree, scores),
             positions(self.values, tree),
             written,
-            again,
+            tuple(before for before, _ in again),
+            tuple(instr for _, its in again for instr in its),
         )
+
+    def _parts(self, tree: Tree) -> Iterator[Spot]:
+        """The products that scores are a sum of."""
+        for one in tree.products:
+            if self.values.products.is_part(one.instr, one.axes):
+                yield one
 
     def _maxima(self, spot: Spot, tree: Tree) -> Iterator[tuple[Instruction, Tree, Written]]:
         """The reduces of the scores over the keys by their maximum, with what they reduce and what

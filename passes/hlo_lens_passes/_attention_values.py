@@ -13,6 +13,7 @@ from hlo_lens_passes._attention_axes import Axes
 from hlo_lens_passes._attention_reduces import (
     REDUCES,
     in_first_part,
+    in_padded,
     in_reduced,
     moved_dimensions,
     reducer,
@@ -152,15 +153,16 @@ class Values:
                 opcode = instr.opcode
                 if value.path:
                     return Spot(value, axes)
+                number = 0
                 if opcode not in _SAME_ORDER:
                     moved = _moved(instr, axes)
                     if moved is None:
                         return Spot(value, axes)
-                    axes = moved
+                    number, axes = moved
                 operands = instr.computation.operand_indices(instr.index)
                 if not operands:
                     return None
-                value = Value(Instruction(instr.computation, operands[0]), (), value.via)
+                value = Value(Instruction(instr.computation, operands[number]), (), value.via)
         except (IndexError, ValueError):
             return None
         return None
@@ -181,18 +183,19 @@ class Values:
             for _ in range(_MOST_MOVES):
                 value = self._structural(value, axes, None)
                 yield Spot(value, axes)
-                opcode = value.instr.opcode
+                instr = value.instr
                 if value.path:
                     return
-                if opcode not in _SAME_ORDER:
-                    moved = _moved(value.instr, axes)
+                number = 0
+                if instr.opcode not in _SAME_ORDER:
+                    moved = _moved(instr, axes)
                     if moved is None:
                         return
-                    axes = moved
-                operands = value.instr.computation.operand_indices(value.instr.index)
+                    number, axes = moved
+                operands = instr.computation.operand_indices(instr.index)
                 if not operands:
                     return
-                value = Value(Instruction(value.instr.computation, operands[0]), (), value.via)
+                value = Value(Instruction(instr.computation, operands[number]), (), value.via)
 
     def _structural(
         self,
@@ -347,9 +350,12 @@ class Values:
         return None if value is None else (value, axes)
 
 
-def _moved(instr: Instruction, axes: Axes) -> Axes | None:
-    """The axes in the first operand of what only moves it; None for what does not."""
+def _moved(instr: Instruction, axes: Axes) -> tuple[int, Axes] | None:
+    """Which operand an instruction only moves, and the axes in it; None where it computes."""
+    if instr.opcode == "pad":
+        return in_padded(instr, axes)
     if instr.opcode == "concatenate":
-        return in_first_part(instr, axes)
+        first = in_first_part(instr, axes)
+        return None if first is None else (0, first)
     dimensions = moved_dimensions(instr)
-    return None if dimensions is None else axes.through(dimensions)
+    return None if dimensions is None else (0, axes.through(dimensions))

@@ -250,6 +250,8 @@ def _evidence(site: Exposed) -> Iterator[str]:
         yield "divided by the sum behind the product with V"
     elif not site.of("div") and not site.saved:
         yield "no division by the sum found"
+    if site.mixed:
+        yield "softmaxes of several scores are added or subtracted in front of one product with V"
     if site.as_given:
         yield AS_GIVEN
     if softmax.has_sink:

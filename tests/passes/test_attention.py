@@ -772,9 +772,7 @@ def test_heads_of_keys_that_are_broadcast_are_counted_once() -> None:
     assert check_table(text, "select heads, kv_heads from attention") == [(3, 1)]
 
 
-def test_a_sink_beside_the_keys() -> None:
-    """A number for each head takes part in the softmax and has no value: its part is cut off."""
-    text = f"""\
+SINK = f"""\
 HloModule m
 {REDUCERS}
 ENTRY main {{
@@ -798,6 +796,11 @@ ENTRY main {{
   ROOT o = f32[2,3,4,5] dot(v, p){dims("0,2", "0,1", "1", "3")}
 }}
 """
+
+
+def test_a_sink_beside_the_keys() -> None:
+    """A number for each head takes part in the softmax and has no value: its part is cut off."""
+    text = SINK
     check_table(text, "attention")
     sql = "select heads, q_length, kv_length, flops from attention"
     assert ask(text, sql) == [(3, 5, 7, 2 * 2 * 2 * 3 * 5 * 7 * 4)]
@@ -811,6 +814,130 @@ ENTRY main {{
     assert ask(other, COUNT) == []
     swapped = text.replace("concatenate(s, sinks)", "concatenate(sinks, s)")
     assert ask(swapped, COUNT) == []
+
+
+PADDED = """\
+  lowest = f32[] constant(-inf)
+  left = f32[2,3,5,8] pad(s, lowest), padding=0_0x0_0x0_0x0_1
+  right = f32[2,3,5,8] pad(sinks, lowest), padding=0_0x0_0x0_0x7_0
+  both = f32[2,3,5,8] maximum(left, right)
+"""
+
+
+def test_a_sink_that_is_padded() -> None:
+    """As TPU text has it: the maximum of both, each padded by -inf to the size of both."""
+    text = SINK.replace("  both = f32[2,3,5,8] concatenate(s, sinks), dimensions={3}\n", PADDED)
+    check_table(text, "attention")
+    assert ask(text, "select heads, kv_length from attention") == [(3, 7)]
+    assert roles(text)["qk"] == "s"
+    ((evidence,),) = ask(text, "select evidence from attention")
+    assert "part of the mask, or what is added to the scores, is data" not in json.loads(
+        str(evidence)
+    )
+    # The scores stand behind the sink, and P is what stands where they are not.
+    behind = text.replace("x0_1\n", "x1_0\n").replace("x7_0\n", "x0_7\n")
+    assert ask(behind, COUNT) == []
+
+
+def test_the_backward_of_a_sink() -> None:
+    """dP is padded as far as the softmax goes; what is its gradient is cut off again."""
+    back = f"""\
+  o = f32[2,3,4,5] dot(v, p){dims("0,2", "0,1", "1", "3")}
+  do = f32[2,3,4,5] parameter(4)
+  dv = f32[2,3,4,7] dot(do, p){dims("0,1", "0,1", "3", "2")}
+  dp = f32[2,3,5,7] dot(do, v){dims("0,1", "0,2", "2", "3")}
+  wide = f32[2,3,5,8] pad(dp, zero), padding=0_0x0_0x0_0x0_1
+  product = f32[2,3,5,8] multiply(whole, wide)
+  inner = f32[2,3,5] reduce(product, zero), dimensions={{3}}, to_apply=add
+  inners = f32[2,3,5,8] broadcast(inner), dimensions={{0,1,2}}
+  away = f32[2,3,5,8] subtract(wide, inners)
+  ds.1 = f32[2,3,5,8] multiply(whole, away)
+  ds = f32[2,3,5,7] slice(ds.1), slice={{[0:2], [0:3], [0:5], [0:7]}}
+  dq = f32[2,3,5,4] dot(ds, k){dims("0,1", "0,2", "3", "1")}
+  dk = f32[2,3,7,4] dot(ds, q){dims("0,1", "0,2", "2", "1")}
+  ROOT t = () tuple(o, dv, dq, dk)
+}}
+"""
+    text = SINK[: SINK.index("  ROOT o =")] + back
+    check_table(text, "attention")
+    one = 2 * 2 * 3 * 5 * 7 * 4
+    sql = "select direction, flops from attention order by id"
+    assert ask(text, sql) == [("fwd", 2 * one), ("bwd", 4 * one)]
+    # Padded in front, dP is not where P is.
+    assert ask(text.replace("padding=0_0x0_0x0_0x0_1", "padding=0_0x0_0x0_0x1_0"), COUNT) == ONE
+
+
+# ---------------------------------------------------------------------------------- products
+
+ROTATED = f"""\
+  qr = f32[2,6,3,2] parameter(4)
+  kr = f32[2,6,2] parameter(5)
+  r = f32[2,6,3,6] dot(qr, kr){dims("0", "0", "3", "2")}
+  r.t = f32[2,3,6,6] transpose(r), dimensions={{0,2,1,3}}
+  masked = f32[2,3,6,6] add(scaled, r.t)
+"""
+ROTATED_BACK = f"""\
+  dqr = f32[2,3,6,2] dot(ds, kr){dims("0", "0", "3", "1")}
+  dkr = f32[2,6,2] dot(ds, qr){dims("0", "0", "1,2", "2,1")}
+  ROOT t = () tuple(o, dv, dq, dk, dqr, dkr)
+"""
+
+
+def test_scores_of_two_products() -> None:
+    """As of MLA: heads share the rotated part of K."""
+    back = BACKWARD[: BACKWARD.index("  ROOT t =")] + ROTATED_BACK
+    text = forward(ROTATED, scores="masked", more=back, root="t")
+    check_table(text, "attention")
+    whole, part = 2 * 2 * 3 * 6 * 6 * 4, 2 * 2 * 3 * 6 * 6 * 2
+    sql = "select direction, causal, flops from attention order by id"
+    assert ask(text, sql) == [("fwd", 0, 2 * whole + part), ("bwd", 0, 4 * whole + 2 * part)]
+    found = roles(text), roles(text, 1)
+    assert found[0]["qk"] == "s r"
+    assert (found[1]["dq"], found[1]["dk"]) == ("dq dqr", "dk dkr")
+    # A product of which the batch is the keys is data, and no other scores.
+    other = ROTATED.replace("kr = f32[2,6,2]", "kr = f32[6,6,2]").replace(
+        "qr = f32[2,6,3,2]", "qr = f32[6,2,3,2]"
+    )
+    other = other.replace("r = f32[2,6,3,6] dot", "r = f32[6,2,3,6] dot")
+    other = other.replace("dimensions={0,2,1,3}", "dimensions={1,2,3,0}")
+    text = forward(other, scores="masked")
+    assert ask(text, "select causal, flops from attention") == [(None, 2 * whole)]
+
+
+def softmax(of: str, mark: str) -> str:
+    return f"""\
+  top{mark} = f32[2,3,6] reduce({of}, none), dimensions={{3}}, to_apply=max
+  tops{mark} = f32[2,3,6,6] broadcast(top{mark}), dimensions={{0,1,2}}
+  less{mark} = f32[2,3,6,6] subtract({of}, tops{mark})
+  e{mark} = f32[2,3,6,6] exponential(less{mark})
+  total{mark} = f32[2,3,6] reduce(e{mark}, zero), dimensions={{3}}, to_apply=add
+  totals{mark} = f32[2,3,6,6] broadcast(total{mark}), dimensions={{0,1,2}}
+  p{mark} = f32[2,3,6,6] divide(e{mark}, totals{mark})
+"""
+
+
+def test_the_difference_of_two_softmaxes() -> None:
+    """Differential attention: softmax less λ softmax, and one product with V."""
+    given = (
+        "  q.2 = f32[2,6,3,4] parameter(4)\n  k.2 = f32[2,6,3,4] parameter(5)\n"
+        f"  s.2 = f32[2,3,6,6] dot(q.2, k.2){dims('0,2', '0,2', '3', '3')}\n"
+    )
+    mixed = (
+        f"{softmax('s.2', '.2')}  part = f32[2,3,6,6] multiply(p.2, halves)\n"
+        "  d = f32[2,3,6,6] subtract(p, part)\n"
+    )
+    text = (
+        forward(given).replace("  ROOT o =", f"{mixed}  ROOT o =").replace("dot(v, p)", "dot(v, d)")
+    )
+    check_table(text, "attention")
+    assert ask(text, "select direction, flops from attention") == [("fwd", 3 * 1728)]
+    found = roles(text)
+    assert (found["qk"], found["exp"], found["pv"]) == ("s s.2", "e e.2", "o")
+    # Less an array that is given it is none, as where what is known is subtracted.
+    data = text.replace("subtract(p, part)", "subtract(p, other)").replace(
+        "  d =", "  other = f32[2,3,6,6] parameter(6)\n  d ="
+    )
+    assert ask(data, COUNT) == []
 
 
 # ---------------------------------------------------------------------------------- kernels
