@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.contractions import Contraction, contraction
@@ -13,25 +13,28 @@ from hlo_lens_passes._attention_axes import (
     Axes,
     Axis,
     array_text,
+    elements_of,
     is_part,
     length,
     operand_axes,
     sides,
     split,
 )
+from hlo_lens_passes._attention_sums import Summed, summed_products
 from hlo_lens_passes._matmul_dims import Dims
 from hlo_lens_passes._matmul_split import split_k
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
     from hlo_lens.analysis.calls import CallGraph
-    from hlo_lens.hlo import Instruction
+    from hlo_lens.hlo import Computation, Instruction
 
 _NOT_COMPUTED: Final = COMMENTARY | IDENTITY | PLACEMENT
 
 
 class Products:
-    """Dots, convolutions that are dots, and gemm calls of which dimension numbers are known."""
+    """Dots, convolutions that are dots, gemm calls of which dimension numbers are known, and, when
+    asked for, multiplies with a sum behind them."""
 
     def __init__(self, analysis: ModuleAnalysis, rows: Sequence[Mapping[str, object]]) -> None:
         """`rows`: those of the table matmuls for this module."""
@@ -49,6 +52,26 @@ class Products:
                 slices = _slices(analysis.graph, module.instruction(number), row)
                 self._slices[number] = slices or 1
         self._all = [module.instruction(number) for number in self._dims]
+        self._summed: dict[Instruction, Summed] = {}
+        self._sums: set[Instruction] = set()
+
+    def add_sums(self, computations: Iterable[Computation]) -> None:
+        """Take products in that are written as a multiply and a sum."""
+        for computation in computations:
+            for one in summed_products(computation):
+                self._summed[one.reduce] = one
+                self._sums.add(one.product)
+                self._matrices[one.product.id] = one.matrices
+                self._dims[one.product.id] = None
+                self._all.append(one.product)
+
+    def is_sum(self, product: Instruction) -> bool:
+        """Whether it is written as a multiply, with a sum behind it."""
+        return product in self._sums
+
+    def summed(self, reduce: Instruction) -> Summed | None:
+        """The product that a sum is of."""
+        return self._summed.get(reduce)
 
     def __iter__(self) -> Iterator[Instruction]:
         return iter(self._all)
@@ -89,6 +112,17 @@ class Products:
         except ValueError:
             return None
         return Axes(batch, free, summed)
+
+    def elements(self, instr: Instruction, side: int) -> int | None:
+        """How many elements a matrix has; None, in a product that is written as a
+        multiply and a sum, of one that the other only weighs."""
+        of = instr.computation
+        if not self.is_sum(instr):
+            return elements_of(of.shape_of(of.operand_indices(instr.index)[side]))
+        product = self.matrices(instr)
+        if product is None or product.sizes[1 if side else 2] == 1:
+            return None
+        return length(product.right if side else product.left)
 
     def sides(self, instr: Instruction, axes: Axes) -> tuple[int, int] | None:
         """Which operands the queries and the keys of a result come from; see

@@ -34,7 +34,7 @@ def reduced_over(reduce: Instruction, kind: str) -> tuple[Value, Axes] | None:
     queries."""
     if reducer(reduce) != kind:
         return None
-    gone = set(_listed(reduce))
+    gone = set(listed(reduce))
     places = row_major(_numbers(_given(reduce)))
     query = merged(place for n, place in enumerate(places) if n not in gone)
     key = merged(place for n, place in enumerate(places) if n in gone)
@@ -52,7 +52,7 @@ def moved_dimensions(instr: Instruction) -> Sequence[tuple[int, int]] | None:
     if opcode == "bitcast":
         return bitcast(_given(instr), instr.shape_text)
     if opcode == "transpose":
-        return transposed(_given(instr), _listed(instr))
+        return transposed(_given(instr), listed(instr))
     if opcode == "broadcast":
         return _broadcast(instr)
     return _sliced(instr) if opcode == "slice" else None
@@ -74,7 +74,7 @@ def in_first_part(instr: Instruction, axes: Axes) -> Axes | None:
 
     Raises IndexError or ValueError where the text is at odds with itself.
     """
-    (along,) = _listed(instr)
+    (along,) = listed(instr)
     sizes, first = _numbers(instr.shape_text), _numbers(_given(instr))
     if _reach(axes, sizes, along) >= first[along]:
         return None
@@ -118,7 +118,7 @@ def _given(instr: Instruction) -> str:
     return of.shape_of(of.operand_indices(instr.index)[0])
 
 
-def _listed(instr: Instruction) -> list[int]:
+def listed(instr: Instruction) -> list[int]:
     """The dimensions that an instruction names. Raises ValueError where they cannot be read."""
     found = _DIMENSIONS.search(instr.tail)
     if found is None or '"' in instr.tail[: found.start()]:
@@ -133,7 +133,7 @@ def _numbers(text: str) -> list[int]:
 def _broadcast(instr: Instruction) -> list[tuple[int, int]]:
     operand = row_major(_numbers(_given(instr)))
     result = [(size, 0) for size in _numbers(instr.shape_text)]
-    for number, place in zip(_listed(instr), operand, strict=True):
+    for number, place in zip(listed(instr), operand, strict=True):
         if place[0] not in (1, result[number][0]):
             raise ValueError("a broadcast of another size")
         result[number] = (result[number][0], place[1] if place[0] > 1 else 0)
@@ -188,7 +188,7 @@ def in_reduced(reduce: Instruction, axes: Axes) -> Axes:
     if over is not None:
         gone, before = [*sorted(over)], axes
     elif reduce.opcode == "reduce":
-        gone = _listed(reduce)
+        gone = listed(reduce)
         kept = [place for number, place in enumerate(places) if number not in gone]
         before = axes.through(kept)
     else:

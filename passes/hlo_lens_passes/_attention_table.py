@@ -17,7 +17,8 @@ ROUTES: Final = (
 TABLE: Final = Table(
     "attention",
     "an attention, its forward and its backward a row each: a kernel (the kernels of one backward"
-    " together), or the products and the softmax that the text spells out",
+    " together), or the products and the softmax that the text spells out; K and V are computed"
+    " from data, or may be, and not weights",
     (
         *COMMON,
         Column(
@@ -25,7 +26,8 @@ TABLE: Final = Table(
             "enum",
             "structural",
             "what computes it: the library or compiler of the kernel; exposed: products and a"
-            " softmax of HLO's own",
+            " softmax of HLO's own; a product may be a dot, a convolution, a call of a gemm, or a"
+            " multiply with a sum behind it, as of one query",
             values=ROUTES,
         ),
         Column(

@@ -66,6 +66,7 @@ class Uses:
         counts = self._softmax_sizes()
         if not counts:
             return
+        self.products.add_sums(self._analysis.module.computations)
         taken = [*self._taken(counts)]
         uses: list[Use] = []
         open_: list[Taken] = []
@@ -141,7 +142,7 @@ class Uses:
             if len(operands) < 2:
                 continue
             for side, operand in enumerate(operands):
-                if elements_of(of.shape_of(operand)) not in counts:
+                if self.products.elements(product, side) not in counts:
                     continue
                 axes = self.products.axes(product, side)
                 if axes is None:

@@ -157,7 +157,7 @@ class Values:
                 if opcode not in _SAME_ORDER:
                     moved = _moved(instr, axes)
                     if moved is None:
-                        return Spot(value, axes)
+                        return self._computed(value, axes)
                     number, axes = moved
                 operands = instr.computation.operand_indices(instr.index)
                 if not operands:
@@ -166,6 +166,14 @@ class Values:
         except (IndexError, ValueError):
             return None
         return None
+
+    def _computed(self, value: Value, axes: Axes) -> Spot:
+        """What computes a value of all queries and keys: of a sum that is part of a product, that
+        product."""
+        summed = self.products.summed(value.instr) if axes.whole else None
+        if summed is None:
+            return Spot(value, axes)
+        return Spot(Value(summed.product, (), value.via), summed.through(axes))
 
     def at_or_before(self, value: Value, axes: Axes) -> Spot | None:
         """As `at`, and out of the loops that carry the value without changing it."""

@@ -170,6 +170,11 @@ class _Module:
         evidence = [*_evidence(site), *map(str, twice)]
         if again:
             evidence.append("computes what an earlier site did")
+        summed = [
+            role for role in PRODUCTS if any(map(finder.values.products.is_sum, site.of(role)))
+        ]
+        if summed:
+            evidence.append(f"a multiply and a sum, not a dot: {', '.join(summed)}")
         exponential = shape_of(site.softmax.exponential.instr)
         if arrays is not None and arrays.count:
             evidence.append(f"scores in memory: {arrays}")

@@ -734,6 +734,79 @@ def test_products_may_be_convolutions_and_the_maximum_a_window() -> None:
     assert "max" not in roles(slides)
 
 
+DECODE = f"""\
+HloModule m, is_scheduled=true
+{REDUCERS}
+scores {{
+  q = bf16[2,3,4] parameter(0)
+  k = bf16[2,7,3,4] parameter(1)
+  qs = bf16[2,7,3,4] broadcast(q), dimensions={{0,2,3}}
+  qk = bf16[2,7,3,4] multiply(qs, k)
+  wide = f32[2,7,3,4] convert(qk)
+  zero = f32[] constant(0)
+  ROOT s = f32[2,7,3] reduce(wide, zero), dimensions={{3}}, to_apply=add
+}}
+softmax {{
+  s.1 = f32[2,7,3] parameter(0)
+  none = f32[] constant(-inf)
+  zero.1 = f32[] constant(0)
+  top = f32[2,3] reduce(s.1, none), dimensions={{1}}, to_apply=max
+  tops = f32[2,7,3] broadcast(top), dimensions={{0,2}}
+  less = f32[2,7,3] subtract(s.1, tops)
+  e = f32[2,7,3] exponential(less)
+  total = f32[2,3] reduce(e, zero.1), dimensions={{1}}, to_apply=add
+  totals = f32[2,7,3] broadcast(total), dimensions={{0,2}}
+  ROOT p = f32[2,7,3] divide(e, totals)
+}}
+values {{
+  p.1 = f32[2,7,3] parameter(0)
+  v = f32[2,7,3,5] parameter(1)
+  ps = f32[2,7,3,5] broadcast(p.1), dimensions={{0,1,2}}
+  pv = f32[2,7,3,5] multiply(v, ps)
+  zero.2 = f32[] constant(0)
+  ROOT o = f32[2,3,5] reduce(pv, zero.2), dimensions={{1}}, to_apply=add
+}}
+ENTRY main {{
+  q.1 = bf16[2,3,4] parameter(0)
+  k.1 = bf16[2,7,3,4] parameter(1)
+  v.1 = f32[2,7,3,5] parameter(2)
+  f.1 = f32[2,7,3] fusion(q.1, k.1), kind=kInput, calls=scores
+  f.2 = f32[2,7,3] fusion(f.1), kind=kInput, calls=softmax
+  ROOT f.3 = f32[2,3,5] fusion(f.2, v.1), kind=kInput, calls=values
+}}
+"""
+
+
+def test_a_product_of_one_query_may_be_a_multiply_and_a_sum() -> None:
+    check_table(DECODE, "attention")
+    sql = "select direction, kv_length, head_dim, score_values, flops from attention"
+    assert ask(DECODE, sql) == [("fwd", 7, 4, 2, 2 * 2 * 3 * 7 * (4 + 5))]
+    assert roles(DECODE)["qk"] == "qk"
+    assert roles(DECODE)["pv"] == "pv"
+    ((evidence,),) = ask(DECODE, "select evidence from attention")
+    assert "a multiply and a sum, not a dot: qk, pv" in json.loads(str(evidence))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # The largest of the products, and not their sum.
+        ("dimensions={3}, to_apply=add", "dimensions={3}, to_apply=max"),
+        # P weighs each depth of its own: it is broadcast over what is summed.
+        (
+            "[2,3,5] reduce(pv, zero.2), dimensions={1}",
+            "[2,7,3] reduce(pv, zero.2), dimensions={3}",
+        ),
+        # What is summed is another number for each query, key and depth.
+        ("multiply(qs, k)", "add(qs, k)"),
+        ("multiply(qs, k)", "multiply(k, k)"),
+    ],
+)
+def test_other_sums_of_products_are_none(before: str, after: str) -> None:
+    assert before in DECODE
+    assert ask(DECODE.replace(before, after), COUNT) == []
+
+
 GROUPED = f"""\
 HloModule m
 {REDUCERS}
@@ -914,6 +987,20 @@ def softmax(of: str, mark: str) -> str:
   totals{mark} = f32[2,3,6,6] broadcast(total{mark}), dimensions={{0,1,2}}
   p{mark} = f32[2,3,6,6] divide(e{mark}, totals{mark})
 """
+
+
+def test_probabilities_that_are_weighed_and_summed_again() -> None:
+    """The sum of P times a mask, that it is divided by, is a multiply and a sum, and no product."""
+    text = forward().replace("  ROOT o =", """\
+  keep = f32[6,6] parameter(3)
+  keeps = f32[2,3,6,6] broadcast(keep), dimensions={2,3}
+  kept = f32[2,3,6,6] multiply(p, keeps)
+  sum = f32[2,3,6] reduce(kept, zero), dimensions={3}, to_apply=add
+  sums = f32[2,3,6,6] broadcast(sum), dimensions={0,1,2}
+  d = f32[2,3,6,6] divide(kept, sums)
+  ROOT o =""").replace("dot(v, p)", "dot(v, d)")  # fmt: skip
+    assert ask(text, "select direction, flops from attention") == [("fwd", 3456)]
+    assert roles(text)["pv"] == "o"
 
 
 def test_the_difference_of_two_softmaxes() -> None:
