@@ -1,7 +1,7 @@
 """Products that a compiler wrote as a multiply and a sum, as of one query: a matrix by a vector.
 
-XLA does so for GPUs and TPUs where a dot is of a vector (DotDecomposer and the algebraic
-simplifier's strength reduction of dots): each operand is broadcast over what only the other has.
+XLA does so for GPUs (xla/service/gpu/transforms/dot_strength_reduction.h), and TPU text has them
+too: each operand is broadcast over what only the other has.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ _MOVES: Final = frozenset(
 )  # fmt: skip
 # Between an array of tokens and a Q made of it stand a norm and one product.
 _MOST_STEPS: Final = 64
+_MOST_SCALES: Final = 8
 
 AS_GIVEN: Final = "K or V is an argument without a batch, as Q is one: taken as data"
 
@@ -96,12 +97,25 @@ class Weights:
         """The argument of the program, or constant, that an operand is; None where it is
         computed."""
         before = operand.value
-        found = None if before is None else trace(self._graph, before, moves=_MOVES)
+        found = None if before is None else self._scaled(before)
         if found is None or found.instr.opcode not in ("constant", "parameter"):
             return None
         if found.instr.opcode == "parameter" and self._graph.callers(found.instr.computation):
             return None  # what a loop changes
         return Value(found.instr, found.path)
+
+    def _scaled(self, value: Value) -> Value:
+        """What a value is moved from, or multiplied from by a constant."""
+        for _ in range(_MOST_SCALES):
+            value = trace(self._graph, value, moves=_MOVES)
+            if value.instr.opcode not in ("divide", "multiply") or value.path:
+                break
+            its = [(one, trace(self._graph, one, moves=_MOVES)) for one in _operands(value)]
+            varies = [one for one, at in its if at.instr.opcode != "constant"]
+            if len(varies) != 1:
+                break
+            (value,) = varies
+        return value
 
     def _near(self, operand: Operand) -> set[Value]:
         """The arguments that an operand is computed from through one product at most."""

@@ -500,6 +500,10 @@ Y = "y = f32[8,3] parameter(3)\n  "
 MADE_Q = f"{X}wq = f32[3,4] parameter(4)\n  q = f32[6,4] dot(x, wq){SUMMED}"
 MADE_K = f"{Y}wk = f32[3,4] parameter(5)\n  k = f32[8,4] dot(y, wk){SUMMED}"
 MADE_V = f"wv = f32[3,5] parameter(6)\n  v = f32[8,5] dot(y, wv){SUMMED}"
+SCALED_Q = (
+    "q.1 = f32[6,4] parameter(0)\n  half = f32[] constant(0.5)\n"
+    "  halves = f32[6,4] broadcast(half), dimensions={}\n  q = f32[6,4] multiply(q.1, halves)"
+)
 STORED = "w = f32[4,8] parameter(1)\n  k = f32[8,4] transpose(w), dimensions={1,0}"
 SLICED = (
     "ws = f32[9,8,4] parameter(1)\n  n = s32[] parameter(7)\n  c = s32[] constant(0)\n"
@@ -514,6 +518,8 @@ SLICED = (
         # K and V are as Q is; or K lies as the weight of a product does.
         (Q, K, V, ONE),
         (Q, STORED, V, []),
+        (SCALED_Q, K, V, ONE),
+        (SCALED_Q, STORED, V, []),
         # Everything is computed from tokens; the queries are learned.
         (MADE_Q, MADE_K, MADE_V, ONE),
         (Q, MADE_K, MADE_V, ONE),
