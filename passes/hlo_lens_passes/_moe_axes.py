@@ -48,6 +48,8 @@ def leaves(axes: Iterable[Axis]) -> Axes:
     while waiting:
         axis = waiting.pop()
         while axis.same is not None:
+            if axis.same.same is not None:
+                axis.same = axis.same.same  # chains of many layers get short
             axis = axis.same
         if axis.parts is not None:
             waiting += axis.parts[::-1]

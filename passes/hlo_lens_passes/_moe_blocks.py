@@ -19,7 +19,7 @@ from hlo_lens_passes._moe_block import Block
 from hlo_lens_passes._moe_clusters import cluster, is_expert, size_along
 from hlo_lens_passes._moe_exchanged import find_exchanged
 from hlo_lens_passes._moe_indexed import find_indexed
-from hlo_lens_passes._moe_ragged import combines, ragged_blocks
+from hlo_lens_passes._moe_ragged import Combines, ragged_blocks
 from hlo_lens_passes._moe_roles import name_members
 
 if TYPE_CHECKING:
@@ -45,10 +45,11 @@ def find_blocks(
                 found.append(block)
                 break
     found += find_indexed(products, routing, placed, phases)
+    combines = Combines(products)
     for block in found:
         name_members(products, block)
         if block.path == "ragged":
-            block.moves = dict.fromkeys(combines(products, block), "combine")
+            block.moves = dict.fromkeys(combines.of(block), "combine")
     return found
 
 
@@ -84,6 +85,9 @@ class _Search:
 
     def _dense(self, placed: set[int]) -> Block | None:
         experts, tokens, features = self.cut.summed, self.cut.batch, self.cut.lhs
+        choice = self._choice((self.yours,))
+        if choice is None:
+            return None
         for start in self.products.sources(self.mine, along=experts):
             product = self.products.found.get(start)
             if product is None or not product.rows or start in placed:
@@ -92,9 +96,6 @@ class _Search:
             gives = experts <= cut.result and features & cut.result
             if not gives or not is_expert(cut, experts, tokens):
                 continue
-            choice = self._choice((self.yours,))
-            if choice is None:
-                return None
             members, joined = cluster(self.products, start, experts, tokens, frozenset())
             count, rows = (
                 size_along(self.product.summed, experts),
@@ -200,9 +201,9 @@ class _Search:
 
     def _moves(self, slots: frozenset[Axis], tokens: frozenset[Axis]) -> Iterator[tuple[int, str]]:
         """Products of tokens and slots, gradients too."""
-        for product in self.products.found.values():
+        for product in self.products.having(slots):
             cut = self.products.cut(product)
-            if slots <= cut.all and tokens & cut.all:
+            if tokens & cut.all:
                 yield product.number, "dispatch" if tokens & cut.summed else "combine"
 
     def _choice(self, arrays: tuple[int, ...]) -> tuple[int | None, str] | None:

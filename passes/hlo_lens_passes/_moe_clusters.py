@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from hlo_lens_passes._moe_axes import Axis, leaves
 
 if TYPE_CHECKING:
-    from hlo_lens_passes._moe_products import Cut, Product, Products
+    from hlo_lens_passes._moe_products import Cut, Products
 
 
 def is_expert(cut: Cut, experts: frozenset[Axis], rows: frozenset[Axis]) -> bool:
@@ -27,6 +27,65 @@ def is_expert(cut: Cut, experts: frozenset[Axis], rows: frozenset[Axis]) -> bool
     return False
 
 
+class Links:
+    """What products hang together by: arrays and products."""
+
+    def __init__(self, links: Mapping[int, Iterable[tuple[str, int]]]) -> None:
+        """Of each product."""
+        self._of = links
+        self._by_link: dict[tuple[str, int], list[int]] = {}
+        for number, mine in links.items():
+            for link in (*mine, ("product", number)):
+                self._by_link.setdefault(link, []).append(number)
+
+    def reached(self, start: int) -> set[int]:
+        """All that hangs together with `start`."""
+        found: set[int] = set()
+        waiting = [start]
+        while waiting:
+            number = waiting.pop()
+            if number in found:
+                continue
+            found.add(number)
+            for link in (*self._of.get(number, ()), ("product", number)):
+                waiting += self._by_link.get(link, ())
+                if link[0] == "product":
+                    waiting.append(link[1])
+        return found
+
+
+class Clusters:
+    """The products with a matrix for each expert, along the axes of experts and of their rows:
+    which of them hang together. Layers may have the axes in common."""
+
+    def __init__(
+        self,
+        products: Products,
+        experts: frozenset[Axis],
+        rows: frozenset[Axis],
+        tokens: frozenset[Axis],
+    ) -> None:
+        self.candidates = {
+            product.number: product
+            for product in products.having(experts | rows)
+            if product.rows
+            and not (tokens & products.cut(product).all)
+            and is_expert(products.cut(product), experts, rows)
+        }
+        self.links = Links(
+            {
+                number: _links(products, product.operands, experts, self.candidates)
+                for number, product in self.candidates.items()
+            }
+        )
+        # What takes a concatenation of which one array comes from a product: by that product.
+        self.joined: dict[int, set[int]] = {}
+        for product, parts in products.concatenated:
+            for part in parts:
+                for one in products.sources(part, along=experts):
+                    self.joined.setdefault(one, set()).add(product.number)
+
+
 def cluster(
     products: Products,
     start: int,
@@ -36,31 +95,18 @@ def cluster(
 ) -> tuple[dict[int, str], set[int]]:
     """The products of experts that hang together with one: that share an operand, or of which one
     takes what another gives, element by element."""
-    candidates = {
-        product.number: product
-        for product in products.found.values()
-        if product.rows
-        and not (tokens & products.cut(product).all)
-        and is_expert(products.cut(product), experts, rows)
-    }
-    links = {
-        number: _links(products, product.operands, experts, candidates)
-        for number, product in candidates.items()
-    }
-    members = reached(start, links)
-    joined = {one for one in members if one not in candidates}
-    for product in products.found.values():
-        if (
-            product.rows
-            and product.number not in members
-            and _is_joined(products, product, experts, members)
-        ):
-            joined.add(product.number)
-    return dict.fromkeys([*members, *sorted(joined - members)], "product"), joined
+    key = (experts, rows, tokens)
+    found = products.clusters.get(key)
+    if found is None:
+        found = products.clusters[key] = Clusters(products, *key)
+    members = found.links.reached(start)
+    joined = members - found.candidates.keys()
+    behind = {number for one in members for number in found.joined.get(one, ())} - members
+    return dict.fromkeys([*members, *sorted(behind)], "product"), joined | behind
 
 
 def _links(
-    products: Products, operands: Iterable[int], along: frozenset[Axis], known: Iterable[int]
+    products: Products, operands: Iterable[int], along: frozenset[Axis], known: Container[int]
 ) -> set[tuple[str, int]]:
     """What a product hangs together with others by: the arrays it takes, and products before it."""
     found: set[tuple[str, int]] = set()
@@ -76,41 +122,6 @@ def _links(
                 if number in known or not along <= cut.all:
                     found.add(("product", number))
     return found
-
-
-def reached(start: int, links: Mapping[int, set[tuple[str, int]]]) -> set[int]:
-    """All that hangs together with `start`."""
-    by_link: dict[tuple[str, int], list[int]] = {}
-    for number, mine in links.items():
-        for link in (*mine, ("product", number)):
-            by_link.setdefault(link, []).append(number)
-    reached: set[int] = set()
-    waiting = [start]
-    while waiting:
-        number = waiting.pop()
-        if number in reached:
-            continue
-        reached.add(number)
-        for link in (*links.get(number, ()), ("product", number)):
-            waiting += by_link.get(link, [])
-            if link[0] == "product":
-                waiting.append(link[1])
-    return reached
-
-
-def _is_joined(
-    products: Products, product: Product, experts: frozenset[Axis], members: set[int]
-) -> bool:
-    """Whether an operand is put together of arrays of which one comes from the block's products."""
-    for operand in product.operands:
-        base = products.numbers.unviewed(operand)
-        node = products.numbers[base]
-        if node.kind != "concatenate":
-            continue
-        for part in node.operands:
-            if members & products.sources(part, along=experts).keys():
-                return True
-    return False
 
 
 def size_along(axes: Iterable[Axis], of: frozenset[Axis]) -> int:

@@ -65,18 +65,14 @@ def find_exchanged(
     taken = {base for one in forward for base in _bases(products, products.found[one])}
     gradients = [
         one.number
-        for one in products.found.values()
-        if one.rows
-        and one.number not in forward
-        and not tokens & products.cut(one).all
-        and taken & set(_bases(products, one))
+        for one in products.taking(taken)
+        if one.rows and one.number not in forward and not tokens & products.cut(one).all
     ]
     unviewed = {products.numbers.unviewed(one) for one in masks}
     moves = {
         one.number: "dispatch" if tokens & products.cut(one).summed else "combine"
-        for one in products.found.values()
-        if one is combine
-        or (tokens & products.cut(one).all and unviewed & set(_bases(products, one)))
+        for one in products.taking(unviewed)
+        if one is combine or tokens & products.cut(one).all
     }
     return Exchanged(tuple(forward), tuple(gradients), moves, router)
 

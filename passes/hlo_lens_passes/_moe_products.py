@@ -11,8 +11,10 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._moe_axes import Axes, Axis, AxisFlow, dims_of, is_elementwise, leaves
 from hlo_lens_passes._moe_rules import (
@@ -24,29 +26,15 @@ from hlo_lens_passes._moe_rules import (
     number_of,
     run_context,
 )
+from hlo_lens_passes._moe_sources import Sources
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
     from hlo_lens.analysis.congruence import Congruence, Context
     from hlo_lens.analysis.values import Numbers
+    from hlo_lens_passes._moe_clusters import Clusters
 
 Row = Mapping[str, object]
-
-# What hands on its operand, or part of it, without computing.
-_HANDED: Final = frozenset(
-    (
-        "all-gather", "all-reduce", "bitcast-convert", "broadcast", "concatenate", "dynamic-slice",
-        "element", "global", "local", "pad",
-        "reduce-scatter", "select", "slice", "view",
-    )
-)  # fmt: skip
-# What is no longer linear in its operand, by a word for it.
-_BENT: Final = {
-    "divide": "divide", "erf": "bent", "exponential": "exponential", "logistic": "bent",
-    "maximum": "bent", "select": "bent", "tanh": "bent",
-}  # fmt: skip
-_PARTS: Final = frozenset(("dynamic-slice", "slice"))
-_MOST_WALKED: Final = 4096
 
 
 @dataclass(slots=True)
@@ -110,7 +98,9 @@ class Products:
         self.ragged_operands: dict[int, tuple[int, ...]] = {}
         # Where the parts of one that is cut along its sum are added up: that one.
         self.added: dict[int, int] = {}
-        self._sources: dict[int, Mapping[int, set[str]]] = {}
+        self._sources = Sources(self)
+        # See `_moe_clusters`: what hangs together along some axes.
+        self.clusters: dict[tuple[frozenset[Axis], ...], Clusters] = {}
         self._ragged = {row["instr"]: row for row in ragged}
         self._rows = {row["instr"]: row for row in matmuls if not row["ragged"]} | self._ragged
         self._sums: list[tuple[Context, int]] = []
@@ -272,61 +262,68 @@ class Products:
         number: int,
         along: frozenset[Axis] = frozenset(),
         through: frozenset[str] = frozenset(),
-    ) -> Mapping[int, set[str]]:
+    ) -> Mapping[int, frozenset[str]]:
         """What a value is made of, element by element: numbers that are computed otherwise, and
-        what is on the ways there: words of `_BENT`, and `[…` for which part is taken. With `along`,
-        only ways on which all have these axes; `through` more opcodes."""
-        if along or through:
-            return self._walk(number, along, through)
-        found = self._sources.get(number)
-        if found is None:
-            found = self._sources[number] = self._walk(number, along, through)
-        return found
-
-    def _walk(
-        self, number: int, along: frozenset[Axis], through: frozenset[str]
-    ) -> Mapping[int, set[str]]:
-        found: dict[int, set[str]] = {}
-        waiting: list[tuple[int, frozenset[str], bool]] = [(number, frozenset(), False)]
-        seen: set[tuple[int, frozenset[str]]] = set()
-        while waiting and len(seen) < _MOST_WALKED:
-            one, ways, sliced = waiting.pop()
-            one = self.added.get(one, one)
-            if (one, ways) in seen or self.flow.is_constant(one):
-                continue
-            seen.add((one, ways))
-            node = self.numbers[one]
-            product = one in self.found or one in self.ragged
-            # Of several products that are joined to one, a slice has the axes, the whole has not.
-            if along and not (product and sliced) and not self._has(one, along):
-                continue
-            goes_on = node.kind in through or _goes_on(node.kind, node.detail)
-            if product or not goes_on:
-                found.setdefault(one, set()).update(ways)
-                continue
-            if node.kind in _BENT:
-                ways = ways | {_BENT[node.kind]}
-            elif node.kind in _PARTS:
-                ways = frozenset(way for way in ways if way[:1] != "[") | {f"[{node.detail}"}
-            of = node.operands[1:] if node.kind == "select" else node.operands
-            if node.kind in ("dynamic-slice", "pad"):
-                of = of[:1]
-            sliced = node.kind in _PARTS or (sliced and node.kind == "view")
-            waiting += [(operand, ways, sliced) for operand in of]
-        return found
-
-    def _has(self, number: int, axes: frozenset[Axis]) -> bool:
-        mine = self.flow.varies_in(number)
-        return mine is None or axes <= mine
+        what is on the ways there: words for what is not linear, and `[…` for which part is taken.
+        With `along`, only ways on which all have these axes; `through` more opcodes."""
+        return self._sources.of(number, along, through)
 
     def hands_on(self, number: int) -> bool:
         """Whether `sources` looks at what a number is made of."""
-        node = self.numbers[number]
-        return _goes_on(node.kind, node.detail)
+        return self._sources.hands_on(number)
 
+    # -- looking up -------------------------------------------------------------------------------
 
-def _goes_on(kind: str, detail: object) -> bool:
-    return kind in _HANDED or is_elementwise(detail)
+    def having(self, axes: frozenset[Axis]) -> Iterable[Product]:
+        """The products that have all these axes."""
+        if not axes:
+            return self.found.values()
+        few = min((self._by_axis.get(axis, ()) for axis in axes), key=len)
+        return [one for one in few if axes <= self.cut(one).all]
+
+    def taking(self, bases: Iterable[int]) -> list[Product]:
+        """The products that take one of these arrays, in whichever order, as they are found."""
+        found = {one.number: one for base in bases for one in self._by_base.get(base, ())}
+        return sorted(found.values(), key=lambda one: self._order[one.number])
+
+    @cached_property
+    def _order(self) -> dict[int, int]:
+        return {number: at for at, number in enumerate(self.found)}
+
+    @cached_property
+    def _by_axis(self) -> dict[Axis, list[Product]]:
+        found: dict[Axis, list[Product]] = {}
+        for product in self.found.values():
+            for axis in self.cut(product).all:
+                found.setdefault(axis, []).append(product)
+        return found
+
+    @cached_property
+    def _by_base(self) -> dict[int, list[Product]]:
+        found: dict[int, list[Product]] = {}
+        for product in self.found.values():
+            for base in {self.numbers.unviewed(one) for one in product.operands}:
+                found.setdefault(base, []).append(product)
+        return found
+
+    @cached_property
+    def summed_up(self) -> dict[int, list[int]]:
+        """Of products that are cut along their sum: where the parts are added up."""
+        found: dict[int, list[int]] = {}
+        for number, of in self.added.items():
+            found.setdefault(of, []).append(number)
+        return found
+
+    @cached_property
+    def concatenated(self) -> list[tuple[Product, tuple[int, ...]]]:
+        """Products of matmuls that take arrays put together, and what these are put together of."""
+        found = []
+        for product in self.found.values():
+            for operand in product.operands if product.rows else ():
+                node = self.numbers[self.numbers.unviewed(operand)]
+                if node.kind == "concatenate":
+                    found.append((product, node.operands))
+        return found
 
 
 def _result(flow: AxisFlow, context: Context, index: int) -> list[Axes] | None:
@@ -336,8 +333,8 @@ def _result(flow: AxisFlow, context: Context, index: int) -> list[Axes] | None:
     if not text.startswith("("):
         return array(flow, context, index)
     at = 1 if computation.opcode_of(index).endswith("-start") else 0
-    shape = Instruction(computation, index).shape
-    if at >= len(shape.elements):
+    shape = shape_of(Instruction(computation, index))
+    if shape is None or at >= len(shape.elements):
         return None
     sizes = dims_of(str(shape.elements[at]))
     number = flow.numbers.element(context.evaluation.values[index], at)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hlo_lens_passes._moe_block import Block
-from hlo_lens_passes._moe_clusters import reached
+from hlo_lens_passes._moe_clusters import Links
 
 if TYPE_CHECKING:
     from hlo_lens_passes._moe_products import Products
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 def ragged_blocks(products: Products, routing: Routing) -> Iterator[Block]:
     """Blocks of ragged products: those that share an array or take what another gives."""
-    links = {number: {*_ragged_links(products, number)} for number in products.ragged}
+    links = Links({number: {*_ragged_links(products, number)} for number in products.ragged})
     placed: set[int] = set()
     for number in products.ragged:
         if number in placed:
             continue
-        members = {one for one in reached(number, links) if one in products.ragged}
+        members = {one for one in links.reached(number) if one in products.ragged}
         placed |= members
         routers = [
             router
@@ -37,20 +37,29 @@ def ragged_blocks(products: Products, routing: Routing) -> Iterator[Block]:
         yield block
 
 
-def combines(products: Products, block: Block) -> Iterator[int]:
+class Combines:
     """What sums the rows that the experts give, put back, for each token."""
-    for product in products.found.values():
-        cut = products.cut(product)
-        if not cut.summed or product.number in block.members:
-            continue
-        for operand in product.operands:
-            for one in products.sources(operand):
+
+    def __init__(self, products: Products) -> None:
+        self._order = {number: at for at, number in enumerate(products.found)}
+        # By the numbers of ragged products whose rows are put back.
+        self._behind: dict[int, set[int]] = {}
+        for product in products.found.values() if products.ragged else ():
+            if not products.cut(product).summed:
+                continue
+            moves = {one for operand in product.operands for one in products.sources(operand)}
+            for one in moves:
                 node = products.numbers[one]
                 at = {"gather": 0, "scatter": 2}.get(node.kind)
                 if at is None or at >= len(node.operands):
                     continue
-                if block.forward & products.sources(node.operands[at]).keys():
-                    yield product.number
+                for source in products.sources(node.operands[at]).keys() & products.ragged.keys():
+                    self._behind.setdefault(source, set()).add(product.number)
+
+    def of(self, block: Block) -> list[int]:
+        """The numbers of the products."""
+        found = {one for number in block.forward for one in self._behind.get(number, ())}
+        return sorted(found - block.members.keys(), key=self._order.__getitem__)
 
 
 def _ragged_links(products: Products, number: int) -> Iterator[tuple[str, int]]:

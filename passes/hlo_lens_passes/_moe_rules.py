@@ -84,15 +84,17 @@ def _alike(
 
 
 def dimension_numbers(computation: Computation, index: int) -> list[int] | None:
-    """`dimensions={…}` of an instruction; None where it has none."""
+    """`dimensions={…}` of an instruction, none below 0; None where it has none, or they cannot be
+    read."""
     found = _DIMENSIONS.match(computation.tails[index])
-    if found is not None:
-        return [int(one) for one in found[1].split(",") if one]
     try:
+        if found is not None:
+            return [int(one) for one in found[1].split(",") if one]
         text = Instruction(computation, index).attribute("dimensions")
-        return None if text is None else list(parse_ints(text))
+        numbers = None if text is None else list(parse_ints(text))
     except ValueError:
         return None
+    return None if numbers is None or min(numbers, default=0) < 0 else numbers
 
 
 def _broadcast(flow: AxisFlow, context: Context, index: int, result: Sequence[Axes]) -> None:
@@ -143,7 +145,10 @@ def dot_parts(
 
 
 def _pairs(dims: dict[str, list[int]], what: str) -> list[tuple[int, int]]:
-    return list(zip(dims[f"lhs_{what}"], dims[f"rhs_{what}"], strict=True))
+    pairs = list(zip(dims[f"lhs_{what}"], dims[f"rhs_{what}"], strict=True))
+    if any(min(pair) < 0 for pair in pairs):
+        raise IndexError(what)
+    return pairs
 
 
 def _joined(parts: Iterable[Axes]) -> Axes:

@@ -40,14 +40,12 @@ class Shared:
         }
         first = {
             one.number
-            for one in found.values()
-            if one.rows
-            and one.number not in block.members
-            and {self.numbers.unviewed(operand) for operand in one.operands} & taken
+            for one in self.products.taking(taken)
+            if one.rows and one.number not in block.members
         }
         for last in self._behind(first, block):
             # One that is cut along its sum gives its result where the parts are added up.
-            gives = [n for n, one in self.products.added.items() if one == last.number]
+            gives = self.products.summed_up.get(last.number, [])
             if self._is_added([last.number, *gives], router.number):
                 of = {one for operand in last.operands for one in self.products.sources(operand)}
                 return [*sorted(of & first), last.number]
