@@ -1,24 +1,28 @@
 """Which scores a mask leaves: causal, in a window, or what the text does not tell.
 
 A mask that compares positions is read: two iotas, one along the queries and one along the keys, and
-constants added to them. Positions and segments that come as data are not.
+constants added to them. Other predicates of iotas and constants are evaluated. Positions and
+segments that come as data are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from hlo_lens.analysis.dataflow import attribute_text
+from hlo_lens.analysis.dataflow import Value, attribute_text, consumers
 from hlo_lens.analysis.views import merged
 from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.attributes import strip_comments
-from hlo_lens_passes._attention_axes import Axes, Axis, length, moved, sizes_in
+from hlo_lens_passes._attention_axes import Axes, array_text, length, sizes_in
+from hlo_lens_passes._attention_grids import Grid, Left, left
+from hlo_lens_passes._attention_linear import iota, linear
+from hlo_lens_passes._attention_predicates import grid_of, made_of
+from hlo_lens_passes._attention_reduces import reducer
 from hlo_lens_passes._attention_values import Spot, Values
 
 if TYPE_CHECKING:
-    from hlo_lens.analysis.dataflow import Value
     from hlo_lens_passes._attention_values import Tree
 
 _NEGATED: Final = {"GE": "LT", "GT": "LE", "LE": "GT", "LT": "GE", "EQ": "NE", "NE": "EQ"}
@@ -31,11 +35,12 @@ _COMPARED: Final[dict[str, Callable[[float, float], bool]]] = {
     "NE": lambda a, b: a != b,
 }
 _MOST_DEPTH: Final = 24
+# What may stand between an exponential and what multiplies it, and leaves it as it is.
+_MOVES: Final = frozenset(("bitcast", "convert", "copy", "reshape"))
 # What is added to scores to leave some out is far below all of them.
 _LOW: Final = -1e4
 # Sizes beyond it are no lengths of attention.
 _MOST_ROWS: Final = 1 << 24
-_MOST_LISTED: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +49,9 @@ class Mask:
 
     low, high: bounds of query minus key of the scores that are left; `offset_known` is false where
     a number that the text does not tell is added to them. by_position: whether some part compares
-    queries with keys. data: whether some part is data; hidden: whether that is compared with
-    positions, as where the text elides a constant.
+    queries with keys. grids: parts that do so in another way than by bounds. data: whether some
+    part is data; hidden: whether that is compared with positions, as where the text elides a
+    constant; unknown: whether what some part is was not found.
     """
 
     low: int | None = None
@@ -55,20 +61,34 @@ class Mask:
     data: bool = False
     masked: bool = False
     hidden: bool = False
+    unknown: bool = False
+    grids: tuple[Grid, ...] = ()
     selects: tuple[Instruction, ...] = ()
 
     def causal(self, queries: int | None, keys: int | None) -> bool | None:
         """Whether a query sees no key behind it. None where that is not known."""
         if not self.masked:
             return None if self.data else False
-        if self.low is not None:
-            ahead = 0
-            if queries is not None and keys is not None:
-                ahead = max(0, keys - queries)
-            return self.low >= -ahead
+        ahead = 0
+        if queries is not None and keys is not None:
+            ahead = max(0, keys - queries)
+        if self.low is not None and self.low >= -ahead:
+            return True
         if self.by_position and not self.offset_known:
             return True
-        return None if self.data else False
+        if self.grids:
+            found = self._left(queries, keys)
+            if found is None:
+                return None
+            if found.ahead <= ahead:
+                return True
+        not_told = self.hidden or self.unknown or (self.data and self.low is None)
+        return None if not_told else False
+
+    def _left(self, queries: int | None, keys: int | None) -> Left | None:
+        if queries is None or keys is None:
+            return None
+        return left(self.grids, self.low, self.high, queries, keys)
 
     @property
     def window(self) -> int | None:
@@ -82,8 +102,11 @@ class Mask:
         causal = self.causal(queries, keys)
         if causal is None or queries is None or keys is None:
             return None
-        if self.hidden or not self.offset_known:
+        if self.hidden or self.unknown or not self.offset_known:
             return None
+        if self.grids:
+            found = self._left(queries, keys)
+            return None if found is None else found.scores / (queries * keys)
         if self.low is None and self.high is None:
             return 1.0
         return share(queries, keys, self.low, self.high)
@@ -110,6 +133,8 @@ class _Reading:
     data: bool = False
     masked: bool = False
     hidden: bool = False
+    unknown: bool = False
+    grids: list[Grid] = field(default_factory=list)
 
     def at_least(self, bound: int) -> None:
         self.low = bound if self.low is None else max(bound, self.low)
@@ -144,6 +169,7 @@ def mask_of(values: Values, tree: Tree, scores: Sequence[Spot]) -> Mask:
             elif not row.spot.axes.of_rows:
                 reading.data = True
                 selects.append(row.taker)
+    selects += _multiplied(values, tree, reading)
     return Mask(
         reading.low,
         reading.high,
@@ -152,8 +178,45 @@ def mask_of(values: Values, tree: Tree, scores: Sequence[Spot]) -> Mask:
         reading.data,
         reading.masked,
         reading.hidden,
+        reading.unknown,
+        tuple(dict.fromkeys(reading.grids)),
         tuple(dict.fromkeys(selects)),
     )
+
+
+def _multiplied(values: Values, tree: Tree, reading: _Reading) -> Iterator[Instruction]:
+    """Where exponentials are multiplied by truth values: of positions, or of data and then summed
+    (else that is dropout)."""
+    top = tree.ways[0][1] if tree.ways else None
+    if top is None:
+        return
+    for exponential in _users(values, top.instr, "exponential"):
+        for taker in _users(values, exponential, "multiply"):
+            if sizes_in(taker) != sizes_in(top.instr):
+                continue
+            found = [
+                (value, spot)
+                for value in map(Spot(Value(taker), top.axes).operand, (0, 1))
+                if value is not None and (spot := values.at(value, top.axes)) is not None
+            ]
+            factors = [one for one in found if array_text(one[1].instr).startswith("pred")]
+            if len(factors) != 1 or not any(spot.instr == exponential for _, spot in found):
+                continue
+            value = factors[0][0]
+            of_positions = made_of(values, value, top.axes) == {"position"}
+            if of_positions or any(map(_is_sum, _users(values, taker, "reduce"))):
+                yield taker
+                _read(values, value, top.axes, True, reading, 0)
+
+
+def _users(values: Values, instr: Instruction, opcode: str) -> Iterator[Instruction]:
+    for user in consumers(values.graph, instr, moves=_MOVES):
+        if user.opcode == opcode:
+            yield user
+
+
+def _is_sum(reduce: Instruction) -> bool:
+    return reducer(reduce) == "add"
 
 
 def _added(values: Values, spot: Spot, reading: _Reading) -> bool:
@@ -174,7 +237,7 @@ def _read(
     """What a predicate says of the scores that are left: those where it is `keeps`."""
     spot = values.at_or_before(value, axes)
     if spot is None or depth > _MOST_DEPTH:
-        reading.masked = reading.data = True
+        reading.masked = reading.data = reading.unknown = True
         return
     opcode = spot.instr.opcode
     if opcode == "not":
@@ -183,15 +246,30 @@ def _read(
         _read_operand(values, spot, 0, keeps, reading, depth)
         _read_operand(values, spot, 1, keeps, reading, depth)
     elif opcode == "constant":
-        number = values.number(value, axes)
-        if number is None:
-            reading.masked = reading.data = True
+        if values.number(value, axes) is None:
+            _evaluate(values, spot, keeps, reading)
     elif opcode == "select":
         _read_select(values, spot, keeps, reading, depth)
     elif opcode == "compare":
         _read_compare(values, spot, keeps, reading, depth)
     else:
-        reading.masked = reading.data = True
+        _evaluate(values, spot, keeps, reading)
+
+
+def _evaluate(values: Values, spot: Spot, keeps: bool, reading: _Reading) -> None:
+    """A part that is no bound: evaluated where it is of positions, else data. What is made of both,
+    or of positions in a way that is not evaluated, may leave out anything."""
+    reading.masked = True
+    grid = grid_of(values, spot.value, spot.axes, keeps)
+    if grid is not None:
+        if grid.of_both:
+            reading.grids.append(grid)
+            reading.by_position = True
+        return  # of one side alone, such as padding: no more than so many keys
+    kinds = made_of(values, spot.value, spot.axes)
+    reading.data = True
+    reading.hidden = reading.hidden or "position" in kinds
+    reading.unknown = reading.unknown or "unknown" in kinds
 
 
 def _read_operand(
@@ -210,35 +288,32 @@ def _read_select(values: Values, spot: Spot, keeps: bool, reading: _Reading, dep
             _read_operand(values, spot, 0, when, reading, depth)
             _read_operand(values, spot, branch, keeps, reading, depth)
             return
-    reading.masked = reading.data = True
+    _evaluate(values, spot, keeps, reading)
 
 
 def _read_compare(values: Values, spot: Spot, keeps: bool, reading: _Reading, depth: int) -> None:
     direction = strip_comments(attribute_text(spot.instr, "direction") or "").strip()
     reading.masked = True
-    left, right = spot.operand(0), spot.operand(1)
-    if left is None or right is None or direction not in _NEGATED:
+    if direction not in _NEGATED:
         reading.data = True
         return
     if _read_chosen(values, spot, direction, keeps, reading, depth):
         return
-    first, last = (_linear(values, one, spot.axes, 0) for one in (left, right))
+    first, last = (linear(values, spot.operand(n), spot.axes, 0) for n in (0, 1))
     if first is None or last is None:
-        reading.data = True
-        known = first or last
-        reading.hidden = reading.hidden or (known is not None and known.of_position)
+        _evaluate(values, spot, keeps, reading)
         return
     by_query, by_key = first.by_query - last.by_query, first.by_key - last.by_key
-    if not keeps:
-        direction = _NEGATED[direction]
     if by_query == 0 and by_key == 0:
         reading.data = reading.data or first.start is None or last.start is None
         return
     if by_query == 0 or by_key == 0:
         return  # of one side alone, such as padding: no more than so many keys
     if by_query != -by_key or abs(by_query) != 1 or direction in ("EQ", "NE"):
-        reading.data = True
+        _evaluate(values, spot, keeps, reading)
         return
+    if not keeps:
+        direction = _NEGATED[direction]
     reading.by_position = True
     if first.start is None or last.start is None:
         reading.offset_known = False
@@ -286,95 +361,6 @@ def _read_chosen(
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Linear:
-    """by_query · query + by_key · key + start; start None: a number that is not known."""
-
-    by_query: int = 0
-    by_key: int = 0
-    start: int | None = 0
-
-    @property
-    def of_position(self) -> bool:
-        return bool(self.by_query or self.by_key)
-
-
-def _linear(values: Values, value: Value | None, axes: Axes, depth: int) -> _Linear | None:
-    """An integer as positions; None where it is none."""
-    spot = None if value is None else values.at_or_before(value, axes)
-    if spot is None or value is None or depth > _MOST_DEPTH:
-        return None
-    opcode = spot.instr.opcode
-    if opcode == "iota":
-        return _iota(spot)
-    if opcode == "constant":
-        number = values.number(value, axes)
-        if number is None:
-            return _listed(spot)
-        return _Linear(start=int(number)) if number == int(number) else None
-    if opcode in ("add", "subtract"):
-        first, last = (_linear(values, spot.operand(n), spot.axes, depth + 1) for n in (0, 1))
-        if first is None or last is None:
-            return None
-        sign = 1 if opcode == "add" else -1
-        known = first.start is not None and last.start is not None
-        start = (first.start or 0) + sign * (last.start or 0) if known else None
-        return _Linear(
-            first.by_query + sign * last.by_query, first.by_key + sign * last.by_key, start
-        )
-    if not any(stride for axis in spot.axes for _, stride in axis):
-        return _Linear(start=None)
-    return None
-
-
-def _listed(spot: Spot) -> _Linear | None:
-    """A constant that the text lists: numbers that go up by one, as folded from an iota."""
-    sizes = sizes_in(spot.instr)
-    try:
-        literal = spot.instr.literal
-        if len(sizes) != 1 or literal is None or literal.elided or sizes[0] > _MOST_LISTED:
-            return None
-        numbers = [*literal.values()]
-    except ValueError:
-        return None
-    first = numbers[0] if numbers else None
-    if not isinstance(first, int) or numbers != [*range(first, first + len(numbers))]:
-        return None
-    found = _counted_along(spot, [(sizes[0], 1)])
-    return None if found is None else _Linear(found.by_query, found.by_key, first)
-
-
-def _iota(spot: Spot) -> _Linear | None:
-    sizes = sizes_in(spot.instr)
-    try:
-        along = spot.instr.int_attribute("iota_dimension")
-    except ValueError:
-        along = None
-    if along is None or along >= len(sizes):
-        return None
-    counted = [(size, int(number == along)) for number, size in enumerate(sizes)]
-    return _counted_along(spot, counted)
-
-
-def _counted_along(spot: Spot, counted: Sequence[tuple[int, int]]) -> _Linear | None:
-    try:
-        batch, query, key = (_step(moved(axis, counted)) for axis in spot.axes)
-    except ValueError:
-        return None
-    if batch != 0 or query is None or key is None:
-        return None
-    return _Linear(query, key)
-
-
-def _step(axis: Axis) -> int | None:
-    """What one step along an axis adds to an iota: 0 or 1. Groups of queries that stand at one
-    position count for nothing."""
-    steps = [pair for pair in axis if pair[1]]
-    if not steps:
-        return 0
-    return 1 if len(steps) == 1 and steps[0][1] == 1 else None
-
-
 def positions(values: Values, tree: Tree) -> int | None:
     """How many queries stand at positions of their own, where a mask counts them; else None."""
     for choice in tree.choices:
@@ -402,8 +388,8 @@ def _counted(values: Values, value: Value, axes: Axes, depth: int) -> int | None
 
 
 def _counted_by(spot: Spot) -> int | None:
-    linear = _iota(spot)
-    if linear is None or linear.by_query != 1:
+    found = iota(spot)
+    if found is None or found.by_query != 1:
         return None
     kept: Sequence[tuple[int, int]] = [pair for pair in spot.axes.query if pair[1]]
     return length(merged(kept))

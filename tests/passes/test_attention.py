@@ -282,8 +282,8 @@ PADDING = """\
         (PADDING, "", (0, None, 1.0)),
         ("  seen = pred[6,6] parameter(3)", "", (None, None, None)),
         ("  seen = pred[6,6] constant({...})", "", (None, None, None)),
-        # Equal positions: no bound of one by the other.
-        ("  seen = pred[6,6] compare(rows, columns), direction=EQ", "", (None, None, None)),
+        # Equal positions: each query sees itself.
+        ("  seen = pred[6,6] compare(rows, columns), direction=EQ", "", (1, None, 6 / 36)),
     ],
 )  # fmt: skip
 def test_masks_by_position_are_read(made: str, tail: str, expected: object) -> None:
