@@ -215,7 +215,8 @@ class Products:
         split = self.found.get(below)
         if split is not None:
             if split.rows and set(leaves(summed)) <= set(leaves(split.batch)):
-                split.summed += summed
+                already = leaves(split.summed)
+                split.summed += [axis for axis in leaves(summed) if axis not in already]
                 self.added[number] = below
             return
         factors = [*self._factors(base)]

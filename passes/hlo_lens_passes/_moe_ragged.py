@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from hlo_lens_passes._moe_block import Block
@@ -82,7 +82,13 @@ def _is_last(products: Products, number: int) -> bool:
     """Whether no product of its own layer takes what it gives: it leaves the layer, forward or
     backward."""
     row = products.ragged[number][0]
-    return (row["role"], row["class"]) in (("wo", "fwd"), ("wi", "dgrad"))
+    return (row["role"], direction_of(row)) in (("wo", "fwd"), ("wi", "dgrad"))
+
+
+def direction_of(row: Mapping[str, object]) -> object:
+    """What a ragged product computes in the step: its class, but where weights are stored the
+    other way round."""
+    return row["direction"] or row["class"]
 
 
 def _is_array(products: Products, number: int) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hlo_lens_passes._moe_ragged import direction_of
+
 if TYPE_CHECKING:
     from hlo_lens_passes._moe_block import Block
     from hlo_lens_passes._moe_products import Products
@@ -17,7 +19,7 @@ def name_members(products: Products, block: Block) -> None:
             names = {row["projection"] for row in products.ragged[number]} - {None}
             if len(names) == 1:
                 members[number] = str(names.pop())
-            if {row["class"] for row in products.ragged[number]} <= {"fwd", None}:
+            if {direction_of(row) for row in products.ragged[number]} <= {"fwd", None}:
                 block.forward.add(number)
         named = set(members.values())
         block.gated = (

@@ -102,12 +102,13 @@ class Sources:
         if self._flow.is_constant(number):
             return []
         product = number in products.found or number in products.ragged
+        node = self._numbers[number]
         # Of several products that are joined to one, a slice has the axes, the whole has not.
-        if along and not (product and sliced) and not self._has(number, along):
+        whole = sliced and (product or node.kind == "view")
+        if along and not whole and not self._has(number, along):
             return []
         if product or not self.hands_on(number, through):
             return None
-        node = self._numbers[number]
         of = node.operands[1:] if node.kind == "select" else node.operands
         if node.kind in ("dynamic-slice", "pad"):
             of = of[:1]
