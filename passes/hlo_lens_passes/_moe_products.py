@@ -120,6 +120,9 @@ class Products:
     def cut(self, product: Product) -> Cut:
         return self._cuts[product.number]
 
+    def leaves(self, axes: Axes) -> frozenset[Axis]:
+        return frozenset(leaves(axes))
+
     # -- reading ----------------------------------------------------------------------------------
 
     def _read(self, context: Context) -> None:
@@ -272,6 +275,15 @@ class Products:
     def hands_on(self, number: int) -> bool:
         """Whether `sources` looks at what a number is made of."""
         return self._sources.hands_on(number)
+
+    def computes(self, number: int) -> bool:
+        """Whether a number is a product, and no scale: one that sums over nothing, and of which one
+        operand has no axis of its own, hands on the other one as a multiply does."""
+        product = self.found.get(number)
+        if product is None:
+            return number in self.ragged
+        cut = self.cut(product)
+        return bool(cut.summed or (cut.lhs and cut.rhs) or not cut.batch)
 
     # -- looking up -------------------------------------------------------------------------------
 

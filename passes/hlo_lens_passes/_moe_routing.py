@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.dataflow import attribute_text
 from hlo_lens.hlo import Instruction, Shape
-from hlo_lens_passes._moe_axes import dims_of
-from hlo_lens_passes._moe_rules import dimension_numbers, number_of
+from hlo_lens_passes._moe_axes import Axis, dims_of, leaves
+from hlo_lens_passes._moe_rules import array, dimension_numbers, number_of
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.congruence import Context
@@ -41,7 +42,9 @@ _STEERED: Final[Mapping[str, tuple[Kind, slice]]] = {
 @dataclass(frozen=True, slots=True)
 class Router:
     """A choice of `top_k` of `experts` for each of `tokens`. number: what it gives, see
-    `congruence`; scores: what it chooses by; products: those the scores come from."""
+    `congruence`; scores: what it chooses by; products: those the scores come from; chosen: the
+    axes that it chooses along. It chooses tokens for each expert where these are of tokens: see
+    `_moe_choice`."""
 
     number: int
     top_k: int
@@ -49,6 +52,7 @@ class Router:
     tokens: int
     scores: int
     products: tuple[int, ...]
+    chosen: frozenset[Axis]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,30 @@ class Routing:
                 known.append(max((known[one] for one in of if one < at), default=-1))
         return None if known[number] < 0 else known[number]
 
+    def again(self, number: int) -> list[int]:
+        """The router and what chooses as it does by scores of the same products, as where a
+        forward is computed again."""
+        return self._again.get(_kind_of(self.routers[number]), [])
+
+    def alike(self, one: int, other: int) -> bool:
+        """Whether two routers choose as many of as many, by whatever scores."""
+        return _kind_of(self.routers[one])[1:] == _kind_of(self.routers[other])[1:]
+
+    @cached_property
+    def _again(self) -> dict[tuple[object, ...], list[int]]:
+        found: dict[tuple[object, ...], list[int]] = {}
+        for one in self.routers.values():
+            found.setdefault(_kind_of(one), []).append(one.number)
+        return found
+
+    @cached_property
+    def moved_by(self) -> dict[int | None, list[Moved]]:
+        """What moves, by the number of the router; None: those of no router."""
+        found: dict[int | None, list[Moved]] = {}
+        for one in self.moved:
+            found.setdefault(one.router, []).append(one)
+        return found
+
     # -- routers ----------------------------------------------------------------------------------
 
     def _slices(self, contexts: Sequence[Context]) -> Iterator[tuple[int, tuple[int, int]]]:
@@ -125,6 +153,7 @@ class Routing:
                 continue
             number = context.evaluation.values[index]
             instr = Instruction(computation, index)
+            axes = array(self.products.flow, context, operands[0]) or []
             if opcode == "sort":
                 chosen = self._sorted(number, given, instr, slices)
             elif opcode == "reduce":
@@ -139,9 +168,10 @@ class Routing:
                 products = tuple(one for one in of if one in found and found[one].rows)
                 if not products:
                     continue
-                k, experts = chosen
+                k, experts, at = chosen
+                along = frozenset(leaves(axes[at])) if at < len(axes) else frozenset[Axis]()
                 self.routers[number] = Router(
-                    number, k, experts, math.prod(given) // experts, scores, products
+                    number, k, experts, math.prod(given) // experts, scores, products, along
                 )
             instrs = self.instrs.setdefault(number, [])
             if instr not in instrs:
@@ -153,8 +183,8 @@ class Routing:
         given: tuple[int, ...],
         instr: Instruction,
         slices: Mapping[int, tuple[int, int]],
-    ) -> tuple[int, int] | None:
-        """(k, of how many): a sort of which the first are taken."""
+    ) -> tuple[int, int, int] | None:
+        """(k, of how many, along which dimension): a sort of which the first are taken."""
         dimension = dimension_numbers(instr.computation, instr.index)
         if dimension is None or len(dimension) != 1 or dimension[0] >= len(given):
             return None
@@ -164,13 +194,13 @@ class Routing:
         for one in ones:
             whole, part = slices.get(self.numbers.unviewed(one), (0, 0))
             if whole == total and part < whole and (part * size) % total == 0:
-                return part * size // total, size
+                return part * size // total, size, dimension[0]
         return None
 
     def _largest(
         self, instr: Instruction, given: tuple[int, ...], context: Context
-    ) -> tuple[int, int] | None:
-        """(1, of how many): a maximum with its place, as argmax makes one."""
+    ) -> tuple[int, int, int] | None:
+        """(1, of how many, along which dimension): a maximum with its place, as of argmax."""
         operands = instr.computation.operand_indices(instr.index)
         dimension = dimension_numbers(instr.computation, instr.index)
         if len(operands) != 4 or dimension is None or len(dimension) != 1:
@@ -179,7 +209,8 @@ class Routing:
         integers = instr.computation.shape_of(operands[1]).startswith(("s", "u"))
         if places is None or not integers or not self.products.flow.is_constant(places):
             return None
-        return (1, given[dimension[0]]) if dimension[0] < len(given) else None
+        at = dimension[0]
+        return (1, given[at], at) if at < len(given) else None
 
     # -- what moves -------------------------------------------------------------------------------
 
@@ -209,8 +240,12 @@ class Routing:
             yield Moved(instr, kind, _bytes_of(instr, kind), router, number, operands)
 
 
-def _top_k(instr: Instruction, given: tuple[int, ...]) -> tuple[int, int] | None:
-    """(k, of how many) of a `topk` or a call of TopK: of the last dimension."""
+def _kind_of(router: Router) -> tuple[object, ...]:
+    return router.products, router.top_k, router.experts, router.tokens
+
+
+def _top_k(instr: Instruction, given: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """(k, of how many, along which dimension) of a `topk` or a call of TopK: the last one."""
     if instr.opcode == "custom-call":
         target = (attribute_text(instr, "custom_call_target") or "").strip('"')
         if target != "TopK":
@@ -219,7 +254,8 @@ def _top_k(instr: Instruction, given: tuple[int, ...]) -> tuple[int, int] | None
     if shape is None or not shape.is_tuple or not shape.elements:
         return None
     sizes = shape.elements[0].dimensions
-    return (sizes[-1], given[-1]) if sizes and sizes[-1] is not None else None
+    known = sizes and sizes[-1] is not None
+    return (sizes[-1], given[-1], len(given) - 1) if known else None  # type: ignore[return-value]
 
 
 def _bytes_of(instr: Instruction, kind: Kind) -> int | None:

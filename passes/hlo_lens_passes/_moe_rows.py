@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -11,6 +11,7 @@ from hlo_lens.analysis.calls import written_instruction
 from hlo_lens.analysis.collectives import shape_of
 from hlo_lens_passes._moe_block import Block
 from hlo_lens_passes._moe_blocks import find_blocks
+from hlo_lens_passes._moe_choice import Choice, experts_choose
 from hlo_lens_passes._moe_products import Products
 from hlo_lens_passes._moe_routing import ALL_TO_ALL, Moved, Router, Routing, size_of
 from hlo_lens_passes._moe_shared import Shared
@@ -31,7 +32,8 @@ _ORDER: Final = ("gate", "fused", "up", "down", "product")
 class Part:
     """A block in one phase. instr: its first product; products: their rows; roles: what else of it
     is which instruction; bytes: of each operation that routes; sent: the all-to-alls among them;
-    exchanged: whether the block has any."""
+    exchanged: whether the block has any; doubtful: whether a router of no block moves something
+    here, too; choice: the numbers of a router by which experts choose tokens."""
 
     block: Block
     key: Key
@@ -44,6 +46,8 @@ class Part:
     shared: int | None = None
     router: Router | None = None
     exchanged: bool = False
+    doubtful: bool = False
+    choice: Choice | None = None
 
 
 class Found:
@@ -74,8 +78,10 @@ class Found:
             self._add_moves(block, parts)
             self._add_router(block, parts)
             self._add_shared(block, parts)
+            choice = experts_choose(self.products, self.routing, block)
             for part in parts.values():
                 part.router = self.routing.routers.get(-1 if block.router is None else block.router)
+                part.choice = choice
                 part.exchanged = any(one.sent for one in parts.values())
             found += sorted(parts.values(), key=lambda part: _PHASES.index(part.key[0]))
         return found
@@ -136,18 +142,38 @@ class Found:
                         sizes = [size_of(shape_of(one)) for one in (*instr.operands, instr)]
                         known = [size for size in sizes if size is not None]
                         part.bytes.append(sum(known) if len(known) == len(sizes) else None)
-        for moved in self.routing.moved:
-            if self._routes(block, moved):
-                part = self._part(parts, moved.instr, moved.number)
-                if part is not None:
-                    part.roles.append((moved.kind, moved.instr))
-                    part.bytes.append(moved.bytes)
-                    if moved.instr.opcode in ALL_TO_ALL:
-                        part.sent.append(moved.instr)
+        for moved in self._moved(block):
+            part = self._part(parts, moved.instr, moved.number)
+            if part is not None:
+                part.roles.append((moved.kind, moved.instr))
+                part.bytes.append(moved.bytes)
+                if moved.instr.opcode in ALL_TO_ALL:
+                    part.sent.append(moved.instr)
+        for number in () if block.router is None else self._unclaimed:
+            if self.routing.alike(number, block.router):  # type: ignore[arg-type]
+                for moved in self.routing.moved_by.get(number, ()):
+                    part = self._part(parts, moved.instr, moved.number)
+                    if part is not None:
+                        part.doubtful = True
 
-    def _routes(self, block: Block, moved: Moved) -> bool:
-        if moved.router is not None or moved.instr.opcode not in ALL_TO_ALL:
-            return moved.router is not None and moved.router == block.router
+    def _moved(self, block: Block) -> Iterator[Moved]:
+        """What routes for a block, in the order of the program."""
+        by = self.routing.moved_by
+        for number in () if block.router is None else self.routing.again(block.router):
+            yield from by.get(number, ())
+        for moved in by.get(None, ()):
+            if moved.instr.opcode in ALL_TO_ALL and self._sends(block, moved):
+                yield moved
+
+    @cached_property
+    def _unclaimed(self) -> set[int]:
+        """The routers that are not known to be of any block."""
+        routers = {block.router for block in self.blocks}
+        claimed = (self.routing.again(one) for one in routers if one is not None)
+        return self.routing.routers.keys() - {one for ones in claimed for one in ones}
+
+    def _sends(self, block: Block, moved: Moved) -> bool:
+        """Whether an all-to-all that no router steers is of a block."""
         if not moved.operands:
             return False
         latest = self.routing.latest(moved.operands[0])

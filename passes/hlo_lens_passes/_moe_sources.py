@@ -101,13 +101,14 @@ class Sources:
         number, sliced = products.added.get(place[0], place[0]), place[1]
         if self._flow.is_constant(number):
             return []
-        product = number in products.found or number in products.ragged
+        product = products.computes(number)
         node = self._numbers[number]
         # Of several products that are joined to one, a slice has the axes, the whole has not.
         whole = sliced and (product or node.kind == "view")
         if along and not whole and not self._has(number, along):
             return []
-        if product or not self.hands_on(number, through):
+        scale = number in products.found and not product
+        if product or not (scale or self.hands_on(number, through)):
             return None
         of = node.operands[1:] if node.kind == "select" else node.operands
         if node.kind in ("dynamic-slice", "pad"):

@@ -74,7 +74,11 @@ TABLE = Table(
             "tokens", "int", "measure", "tokens that are routed, on one device; NULL: not known"
         ),
         Column(
-            "top_k", "int", "measure", "experts chosen for each token; NULL where no top-k is seen"
+            "top_k",
+            "int",
+            "measure",
+            "experts chosen for each token; NULL where no top-k is seen, and"
+            " where experts choose tokens, capacity each",
         ),
         Column(
             "shared_experts",
@@ -88,7 +92,8 @@ TABLE = Table(
             "bool",
             "structural",
             "whether a token's choice can be dropped: where an expert has fewer slots than there"
-            " are tokens for them; NULL where rows are exchanged, whose buffers may be too small",
+            " are tokens for them; false where experts choose, and a token may be chosen by none;"
+            " NULL where rows are exchanged, whose buffers may be too small",
         ),
         Column(
             "gated",
@@ -118,7 +123,13 @@ TABLE = Table(
             "issued in one execution by the products of the experts; of a ragged-dot before"
             " optimization, of all rows",
         ),
-        Column("routing_ops", "int", "measure", "operations that routing_bytes adds up"),
+        Column(
+            "routing_ops",
+            "int",
+            "measure",
+            "operations that routing_bytes adds up; both NULL where none is seen but a router that"
+            " may be the block's moves something in this phase",
+        ),
         Column(
             "balance",
             "enum",
@@ -216,7 +227,8 @@ class MoePass:
                 columns = _columns(part, position, sent)
                 balance = _balance(chosen, columns)
                 columns["balance"] = None if balance is None else balance.side
-                told = [*part.block.told, *([balance.told] if balance is not None else [])]
+                told = [*part.block.told, *(["experts choose tokens"] if part.choice else [])]
+                told += [balance.told] if balance is not None else []
                 rows.append(
                     common(program, position, part.instr) | _phase(part) | columns
                     | {"evidence": told}
@@ -259,11 +271,18 @@ def _columns(
     router = part.router
     experts = block.experts if router is None else router.experts
     tokens = block.tokens if router is None else router.tokens
+    top_k = None if router is None else router.top_k
+    if part.choice is not None:
+        experts, tokens, top_k = part.choice.experts, part.choice.tokens, None
     known = [size for size in part.bytes if size is not None]
     wires = [sent.get((position, instr.id)) for instr in part.sent]
     bytes_sent = [size for size in wires if isinstance(size, int)]
+    # A router that no block is known of may be this one, computed again in another way.
+    unknown = part.doubtful and not part.bytes
     drops: bool | None = None
-    if block.path == "fixed_capacity" and block.capacity is not None and block.among is not None:
+    if part.choice is not None:
+        drops = False
+    elif block.path == "fixed_capacity" and block.capacity is not None and block.among is not None:
         drops = block.capacity < block.among
     elif not part.exchanged:
         drops = False
@@ -273,14 +292,14 @@ def _columns(
         "local_experts": block.experts,
         "capacity": block.capacity,
         "tokens": tokens,
-        "top_k": None if router is None else router.top_k,
+        "top_k": top_k,
         "shared_experts": part.shared,
         "drops": drops,
         "gated": block.gated,
-        "routing_bytes": sum(known) if len(known) == len(part.bytes) else None,
+        "routing_bytes": sum(known) if len(known) == len(part.bytes) and not unknown else None,
         "all_to_all_bytes": sum(bytes_sent) if len(bytes_sent) == len(wires) else None,
         "gemm_flops": flops_of(part.products),
-        "routing_ops": len(part.bytes),
+        "routing_ops": None if unknown else len(part.bytes),
     }
 
 
