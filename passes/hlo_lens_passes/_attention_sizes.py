@@ -1,26 +1,30 @@
 """Batch, heads and lengths of an exposed attention: which dimensions of Q and K its axes are.
 
-Products have them merged and in any order, so the arrays that Q and K come from are asked. Where
-batch and heads are two dimensions, the batch is the one in front, as in all of jax's layouts
-(BTNH, BNTH).
+Products have them merged and in any order, so what Q and K come from is asked: the projections that
+make them, else the order of the dimensions of the arrays that they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.dataflow import Value
-from hlo_lens.analysis.views import row_major
 from hlo_lens.hlo import Instruction
-from hlo_lens_passes._attention_axes import (
-    Axes,
-    length,
-    moved,
-    operand_axes,
-    sides,
-    sizes_in,
+from hlo_lens_passes._attention_axes import Axes, length, operand_axes, sides
+from hlo_lens_passes._attention_origins import (
+    BATCH,
+    HEADS,
+    POSITION,
+    Labels,
+    Order,
+    counted,
+    digits,
+    orders,
+    parts,
+    projected,
+    way_back,
 )
 
 if TYPE_CHECKING:
@@ -41,99 +45,128 @@ class Sizes:
 
 
 NOT_KNOWN: Final = Sizes()
+BY_ORDER: Final = "batch and heads by the order of the dimensions of Q or K"
 
 
-def sizes_of_site(values: Values, softmax: Softmax) -> Sizes:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """why: what the sizes are known by, where that is a convention."""
+
+    sizes: Sizes
+    why: tuple[str, ...] = ()
+
+
+def told_of_site(values: Values, softmax: Softmax) -> Told:
     """The sizes of the attention that a softmax belongs to."""
     axes = softmax.exponential.axes
     queries, keys = length(axes.query), length(axes.key)
-    counted = softmax.positions
-    product = next(
-        (one for one in softmax.scores if values.products.matrices(one.instr) is not None), None
-    )
-    if product is None:
-        return Sizes(q_length=counted, kv_length=keys)
-    as_matrices = values.products.matrices(product.instr)
-    where = None if as_matrices is None else sides(as_matrices, product.axes)
-    if as_matrices is None or where is None:
-        return Sizes(q_length=counted, kv_length=keys)
-    both = length(axes.batch) * queries
-    of_query = _of_operand(values, product, where[0], counted)
-    batch = heads = None
-    if of_query is not None:
-        batch, seen = of_query
-        counted = seen
-        heads = both // (batch * seen)
-    of_key = _of_operand(values, product, where[1], keys)
-    kv_heads = None
-    if of_key is not None and batch is not None and of_key[0] == batch:
-        kv_heads = _heads_of_keys(values, product, where[1], batch)
-    return Sizes(batch, heads, kv_heads, counted, keys, as_matrices.sizes[3])
+    positions = 1 if queries == 1 else softmax.positions
+    for product in softmax.scores:
+        operands = _Operands.of(values, product)
+        if operands is not None:
+            return operands.told(length(axes.batch), queries, keys, positions)
+    return Told(Sizes(q_length=positions, kv_length=keys))
 
 
-def _of_operand(
-    values: Values, product: Spot, side: int, counted: int | None
-) -> tuple[int, int] | None:
-    """(batch, length) of Q or K: of the array furthest back of four dimensions where one is of
-    positions alone, one of depth alone, and the one in front of the other two is of no position.
-    `counted`: how many positions there are, where that is known."""
-    found: tuple[int, int] | None = None
-    for spot in _passed(values, product, side):
-        sizes = sizes_in(spot.instr)
-        kinds = _kinds(sizes, spot.axes)
-        if kinds is None or len(sizes) != 4:
-            continue
-        positions = [d for d, kind in enumerate(kinds) if kind == {"position"}]
-        if counted is not None:
-            positions = [d for d in positions if sizes[d] == counted]
-        depth = [d for d, kind in enumerate(kinds) if kind == {"depth"}]
-        rest = [d for d in range(4) if d not in (*positions, *depth)]
-        if len(positions) != 1 or len(depth) != 1 or "position" in kinds[rest[0]]:
-            continue
-        if any("depth" in kinds[d] for d in rest):
-            continue
-        found = sizes[rest[0]], sizes[positions[0]]
-    return found
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """Q and K of one product of scores: the arrays that they come from, and their depth."""
 
+    values: Values
+    query: Sequence[Spot]
+    key: Sequence[Spot]
+    depth: int
 
-def _heads_of_keys(values: Values, product: Spot, side: int, batch: int) -> int | None:
-    """How many heads K has: fewer than Q where it is broadcast over groups of them."""
-    last: Spot | None = None
-    for spot in _passed(values, product, side):
-        last = spot
-    if last is None:
-        return None
-    different = 1
-    for size, stride in last.axes.batch:
-        different *= size if stride else 1
-    return different // batch if different % batch == 0 else None
-
-
-def _passed(values: Values, product: Spot, side: int) -> Iterator[Spot]:
-    """The arrays that an operand of the scores comes from, with depth as the keys."""
-    as_matrices = values.products.matrices(product.instr)
-    operands = product.instr.computation.operand_indices(product.instr.index)
-    if as_matrices is None or side >= len(operands):
-        return
-    try:
-        axes = Axes(*operand_axes(as_matrices, side))
-    except ValueError:
-        return
-    value = Value(Instruction(product.instr.computation, operands[side]), (), product.value.via)
-    yield from values.passed(value, axes)
-
-
-def _kinds(sizes: Sequence[int], axes: Axes) -> list[set[str]] | None:
-    """What each dimension of an array is of; a dimension of size 1 is of nothing."""
-    kinds: list[set[str]] = [set() for _ in sizes]
-    for name, axis in zip(("batch", "position", "depth"), axes, strict=True):
-        for dimension, (size, _) in enumerate(row_major(sizes)):
-            if size == 1:
-                continue
-            only = [(n, int(d == dimension)) for d, n in enumerate(sizes)]
+    @classmethod
+    def of(cls, values: Values, product: Spot) -> _Operands | None:
+        as_matrices = values.products.matrices(product.instr)
+        where = None if as_matrices is None else sides(as_matrices, product.axes)
+        if as_matrices is None or where is None:
+            return None
+        ways: list[Sequence[Spot]] = []
+        of = product.instr.computation
+        operands = of.operand_indices(product.instr.index)
+        for side in where:
+            if side >= len(operands):
+                return None
             try:
-                if any(stride for _, stride in moved(axis, only)):
-                    kinds[dimension].add(name)
+                axes = Axes(*operand_axes(as_matrices, side))
             except ValueError:
                 return None
-    return kinds
+            value = Value(Instruction(of, operands[side]), (), product.value.via)
+            ways.append(way_back(values, value, axes))
+        return cls(values, ways[0], ways[1], as_matrices.sizes[3])
+
+    def told(self, both: int, queries: int, keys: int, positions: int | None) -> Told:
+        """both: the batch of the product; positions: of queries, where known."""
+        of_query = projected(self.values, self.query) or Labels()
+        of_key = projected(self.values, self.key) or Labels()
+        free, why = of_query.free, False
+        batch = [of_query.batch, of_key.batch]
+        if counted(both, *batch) is None or (positions or _one(queries, free)) is None:
+            order = self._by_order(keys, positions)
+            if order is not None:
+                free, why = order.labels.free, True
+                if counted(both, *batch) is None:
+                    batch = [order.labels.batch]
+        its = counted(both, *batch)
+        seen = _one(queries, free)
+        if positions is not None and seen is not None and seen != positions:
+            return Told(Sizes(None, None, None, positions, keys, self.depth))
+        seen = positions if positions is not None else seen
+        if its is None:
+            return Told(Sizes(None, None, None, seen, keys, self.depth))
+        groups = None if seen is None or queries % seen else queries // seen
+        of_batch, heads = its.get(BATCH, 1), its.get(HEADS, 1)
+        return Told(
+            Sizes(
+                of_batch,
+                None if groups is None else heads * groups,
+                self._heads_of_keys(both, batch),
+                seen,
+                keys,
+                self.depth,
+            ),
+            (BY_ORDER,) if why else (),
+        )
+
+    def _heads_of_keys(self, both: int, batch: Sequence[dict[tuple[int, int], str]]) -> int | None:
+        """How many heads K has: fewer than Q where it is broadcast over groups of them."""
+        if not self.key:
+            return None
+        last = self.key[-1].axes.batch
+        places = {digit: str(bool(stride)) for digit, stride in digits(last)}
+        cut = parts(both, places, *batch)
+        if cut is None:
+            return None
+        found = 1
+        for low, high, _ in cut:
+            has = [on for (a, b), on in places.items() if a <= low and high <= b]
+            its = {
+                label for one in batch for (a, b), label in one.items() if a <= low and high <= b
+            }
+            if its == {HEADS} and has == ["True"]:
+                found *= high // low
+        return found
+
+    def _by_order(self, keys: int, positions: int | None) -> Order | None:
+        """By the order of dimensions; a product's result has them in that of the compiler."""
+        for_query: list[Order] = []
+        for_key: list[Order] = []
+        if self._is_given(self.query):
+            for_query = orders(self.query, positions, grouped=True)
+        if self._is_given(self.key):
+            for_key = orders(self.key, keys, grouped=False)
+        if len(for_query) > 1 and len(for_key) == 1:
+            like = for_key[0].rank, for_key[0].position
+            for_query = [one for one in for_query if (one.rank, one.position) == like]
+        return for_query[0] if len(for_query) == 1 else None
+
+    def _is_given(self, way: Sequence[Spot]) -> bool:
+        return bool(way) and way[-1].instr not in self.values.products
+
+
+def _one(queries: int, free: dict[tuple[int, int], str]) -> int | None:
+    """How many positions the queries are, where labels tell."""
+    its = counted(queries, free)
+    return None if its is None else its.get(POSITION, 1)

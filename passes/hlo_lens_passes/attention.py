@@ -15,7 +15,7 @@ from hlo_lens_passes._attention_kernels import Fused, flops_of, fused_sites
 from hlo_lens_passes._attention_masks import share
 from hlo_lens_passes._attention_memory import Arrays, array_spelled, arrays_of
 from hlo_lens_passes._attention_repeats import PRODUCTS, Repeated
-from hlo_lens_passes._attention_sizes import sizes_of_site
+from hlo_lens_passes._attention_sizes import told_of_site
 from hlo_lens_passes._attention_table import (
     RULES,
     TABLE,
@@ -161,13 +161,14 @@ class _Module:
 
     def _exposed(self, site: Exposed, finder: Finder, again: bool, fused: Sequence[Row]) -> _Site:
         row: Row = common(self.program, self.position, site.product)
-        sizes = sizes_of_site(finder.values, site.softmax)
+        told = told_of_site(finder.values, site.softmax)
+        sizes = told.sizes
         mask = site.softmax.mask
         lengths = sizes.q_length, sizes.kv_length
         score, size = _score(score_text(site))
         arrays = arrays_of(site.written) if self.optimized else None
         twice = [*finder.repeats.of(site)]
-        evidence = [*_evidence(site), *map(str, twice)]
+        evidence = [*_evidence(site), *told.why, *map(str, twice)]
         if again:
             evidence.append("computes what an earlier site did")
         summed = [
