@@ -214,10 +214,27 @@ class AxisFlow:
             return set()
         if depth < 32 and (node.kind in ("broadcast", "view") or is_elementwise(node.detail)):
             parts = [self.varies_in(one, depth + 1) for one in node.operands]
-            if None not in parts:
+            # What is compared with an iota varies along it, too: along which axis it does not say.
+            uneven = any(self.is_constant(one) and not self._is_even(one) for one in node.operands)
+            if None not in parts and not uneven:
                 return set().union(*(part for part in parts if part is not None))
         axes = self.known(number)
         return None if axes is None else set(axes)
+
+    def _is_even(self, number: int) -> bool:
+        """Whether a constant is one number throughout."""
+        for _ in range(32):
+            node = self.numbers[number]
+            if node.kind in ("filled", "integer", "series", "partition-id", "replica-id"):
+                return True
+            if node.kind == "constant":
+                return isinstance(node.detail, tuple) and node.detail[:1] == ("[]",)
+            if node.kind not in ("broadcast", "view") and not is_elementwise(node.detail):
+                return False
+            if len(node.operands) != 1:
+                return all(self.numbers[one].kind in ("filled", "integer") for one in node.operands)
+            number = node.operands[0]
+        return False
 
 
 def is_elementwise(detail: object) -> bool:

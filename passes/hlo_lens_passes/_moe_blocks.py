@@ -10,7 +10,7 @@ such as the projections of attention. A mixture of all experts, without a choice
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,6 +97,8 @@ class _Search:
             if not gives or not is_expert(cut, experts, tokens):
                 continue
             members, joined = cluster(self.products, start, experts, tokens, frozenset())
+            if self._are_heads(start, members, experts):
+                continue
             count, rows = (
                 size_along(self.product.summed, experts),
                 size_along(self.product.batch, tokens),
@@ -107,6 +109,24 @@ class _Search:
                 choice[0], count, rows, None, told,
             )  # fmt: skip
         return None
+
+    def _are_heads(self, start: int, members: Container[int], axes: frozenset[Axis]) -> bool:
+        """Whether the products take, for each expert, what a product of no matrix of experts gives:
+        values of attention, whose heads a router may choose, too."""
+        waiting, seen = [start], {start}
+        while waiting:
+            for operand in self.products.found[waiting.pop()].operands:
+                for one in self.products.sources(operand, along=axes):
+                    product = self.products.found.get(one)
+                    if product is None or one in seen:
+                        continue
+                    seen.add(one)
+                    cut = self.products.cut(product)
+                    if one in members:
+                        waiting.append(one)
+                    elif product.rows and cut.summed and axes <= cut.batch:
+                        return True
+        return False
 
     def _capacity(self, placed: set[int]) -> Block | None:
         for start in self.products.sources(self.mine, along=self.cut.summed):
@@ -203,7 +223,8 @@ class _Search:
         """Products of tokens and slots, gradients too."""
         for product in self.products.having(slots):
             cut = self.products.cut(product)
-            if tokens & cut.all:
+            # A sum of a mask's choices is no matmul, and moves no rows.
+            if tokens & cut.all and (product.rows or cut.summed & (tokens | slots)):
                 yield product.number, "dispatch" if tokens & cut.summed else "combine"
 
     def _choice(self, arrays: tuple[int, ...]) -> tuple[int | None, str] | None:

@@ -243,3 +243,69 @@ ENTRY main {
 
 def test_a_sum_in_parts_has_its_axes_once() -> None:
     assert ask(CUT, ROW) == [("fixed_capacity", 3, 3, 2, 6, None, 1, 0)]
+
+
+# -- one expert a token, and heads that a router chooses ------------------------------------------
+
+# Each token weighs the expert it chose, and zeros the others: a sum of a multiply, as back ends
+# write it. Where the mask varies only the compare with an iota tells.
+ONE = """HloModule m
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+ENTRY main {
+  x = f32[6,8] parameter(0)
+  wr = f32[8,3] parameter(1)
+  up = f32[3,8,5] parameter(2)
+  down = f32[3,5,8] parameter(3)
+  scores = f32[6,3] dot(x, wr), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  top = (f32[6,1], s32[6,1]) topk(scores), k=1, largest=true
+  gates = f32[6,1] get-tuple-element(top), index=0
+  chosen = s32[6,1] get-tuple-element(top), index=1
+  gate = f32[6] reshape(gates)
+  expert = s32[6] reshape(chosen)
+  places = s32[3,6] iota(), iota_dimension=0
+  each = s32[3,6] broadcast(expert), dimensions={1}
+  hit = pred[3,6] compare(places, each), direction=EQ
+  weight = f32[3,6] broadcast(gate), dimensions={1}
+  zero = f32[] constant(0)
+  zeros = f32[3,6] broadcast(zero), dimensions={}
+  mask = f32[3,6] select(hit, weight, zeros)
+  wide = f32[6,3,5] dot(x, up), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  h = f32[6,3,5] tanh(wide)
+  every = f32[3,6,8] dot(h, down), lhs_batch_dims={1}, lhs_contracting_dims={2},
+    rhs_batch_dims={0}, rhs_contracting_dims={1}
+  scale = f32[3,6,8] broadcast(mask), dimensions={0,1}
+  scaled = f32[3,6,8] multiply(every, scale)
+  ROOT y = f32[6,8] reduce(scaled, zero), dimensions={0}, to_apply=sum
+}
+"""
+FORWARD_DOTS = 2 * 2 * 6 * 3 * 5 * 8
+
+
+def test_one_expert_of_each_token() -> None:
+    sql = "select path, experts, tokens, top_k, gated, gemm_flops from moe"
+    assert ask(ONE, sql) == [("dense_masked", 3, 6, 1, 0, FORWARD_DOTS)]
+    # A limit on the places, the same for all tokens, chooses nothing.
+    fixed = ONE.replace("each = s32[3,6] broadcast(expert)", "each = s32[3,6] broadcast(all)")
+    fixed = fixed.replace("  places =", "  all = s32[6] iota(), iota_dimension=0\n  places =")
+    assert ask(fixed.replace("select(hit, weight, zeros)", "convert(hit)"), sql) == []
+
+
+def test_heads_that_a_router_chooses_are_no_experts() -> None:
+    # What the last product takes is no result of experts, but values, weighed for each head.
+    heads = ONE.replace(
+        "  wide = f32[6,3,5] dot(x, up), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n",
+        """  values = f32[6,3,5] dot(x, up), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  keys = f32[6,3,5] tanh(values)
+  p = f32[3,6,6] dot(values, keys), lhs_batch_dims={1}, lhs_contracting_dims={2},
+    rhs_batch_dims={1}, rhs_contracting_dims={2}
+  mixed = f32[3,6,5] dot(p, values), lhs_batch_dims={0}, lhs_contracting_dims={2},
+    rhs_batch_dims={1}, rhs_contracting_dims={0}
+  wide = f32[6,3,5] transpose(mixed), dimensions={1,0,2}
+""",
+    )
+    assert "mixed" in heads
+    assert ask(heads, "select path from moe") == []
