@@ -203,16 +203,10 @@ def _finished(graph: CallGraph, found: Ragged, masked: tuple[_Operand, ...]) -> 
     sizes = [found.batch, found.m, found.n, found.k]
     found.useful = 2 * prod(size for size in sizes if size is not None)
     found.results = (Value(found.instr, result_path(found.instr)),)
-    found.dtypes = _dtypes(found)
+    # The text does not show the dtype of the result, which is added up in another one.
+    found.dtypes = tuple(None if shape is None else shape.dtype for shape in shapes)
     found.extra_bytes = _extra(graph, found, masked)
     return found
-
-
-def _dtypes(found: Ragged) -> tuple[str | None, ...]:
-    """Of rows and weights as they come; the text does not show that of the result, which is added
-    up in another one."""
-    shapes = [shape_at(one[0]) if one else None for one in (found.lhs, found.rhs)]
-    return tuple(None if shape is None else shape.dtype for shape in shapes)
 
 
 # ---------------------------------------------------------------------------------- around it
