@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,12 +20,11 @@ from hlo_lens.cli.common import (
     tell_of_broken_passes,
     verb,
     words,
-    write_json,
 )
-from hlo_lens.cli.page import width_of, write_lines
+from hlo_lens.cli.reports import write_report
 
 if TYPE_CHECKING:
-    from hlo_lens.collectives import Report
+    pass
 
 _TOP = 5
 
@@ -95,7 +95,13 @@ def command(
     hlolens collectives dump/ --by axis,kind --phase bwd
     hlolens collectives dump/ --by parameter --top 20
     """
-    from hlo_lens.collectives import Filters, NoSuchNameError, NotReadError, collectives_report
+    from hlo_lens.collectives import (
+        Filters,
+        NoSuchNameError,
+        NotReadError,
+        as_data,
+        collectives_report,
+    )
     from hlo_lens.facts import Facts
 
     if not by:
@@ -112,26 +118,7 @@ def command(
         error(broken[0].message)
         return
     with open_output(output) as stream:
-        _write(report, output_format, stream)
-
-
-def _write(report: Report, output_format: str, stream: IO[str]) -> None:
-    if output_format == "json":
-        from hlo_lens.collectives.as_data import as_data
-
-        write_json(as_data(report), stream)
-    elif output_format == "csv":
-        from hlo_lens.collectives.as_data import as_columns
-        from hlo_lens.facts.sqlite import QueryResult
-        from hlo_lens.query import as_csv
-
-        names, rows = as_columns(report)
-        stream.write(as_csv(QueryResult(names, rows)))
-    elif output_format == "markdown":
-        from hlo_lens.present.markdown import as_markdown
-
-        stream.write(as_markdown(report, "collectives"))
-    else:
-        from hlo_lens.present.terminal import as_lines
-
-        write_lines(as_lines(report, width=width_of(stream)), stream)
+        write_report(
+            report, "collectives", output_format, stream, partial(as_data.as_data, report),
+            partial(as_data.as_columns, report),
+        )  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import IO, TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,12 +20,11 @@ from hlo_lens.cli.common import (
     tell_of_broken_passes,
     verb,
     words,
-    write_json,
 )
-from hlo_lens.cli.page import width_of, write_lines
+from hlo_lens.cli.reports import write_report
 
 if TYPE_CHECKING:
-    from hlo_lens.kernels import Report
+    pass
 
 _FINDINGS = 3  # of one rule
 
@@ -125,7 +125,13 @@ def command(
     from hlo_lens_passes.kernels import families
 
     from hlo_lens.facts import Facts
-    from hlo_lens.kernels import Filters, NoSuchNameError, NotReadError, kernels_report
+    from hlo_lens.kernels import (
+        Filters,
+        NoSuchNameError,
+        NotReadError,
+        as_data,
+        kernels_report,
+    )
 
     facts = Facts(one_program(file, module=module, stage=stage))
     try:
@@ -143,26 +149,7 @@ def command(
     if report.answer is False:
         answer_is_no()
     with open_output(output) as stream:
-        _write(report, output_format, stream)
-
-
-def _write(report: Report, output_format: str, stream: IO[str]) -> None:
-    if output_format == "json":
-        from hlo_lens.kernels.as_data import as_data
-
-        write_json(as_data(report), stream)
-    elif output_format == "csv":
-        from hlo_lens.facts.sqlite import QueryResult
-        from hlo_lens.kernels.as_data import as_columns
-        from hlo_lens.query import as_csv
-
-        names, rows = as_columns(report)
-        stream.write(as_csv(QueryResult(names, rows)))
-    elif output_format == "markdown":
-        from hlo_lens.present.markdown import as_markdown
-
-        stream.write(as_markdown(report, "kernels", of_a_rule=_FINDINGS))
-    else:
-        from hlo_lens.present.terminal import as_lines
-
-        write_lines(as_lines(report, width=width_of(stream), of_a_rule=_FINDINGS), stream)
+        write_report(
+            report, "kernels", output_format, stream, partial(as_data.as_data, report),
+            partial(as_data.as_columns, report), of_a_rule=_FINDINGS,
+        )  # fmt: skip

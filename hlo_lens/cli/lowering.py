@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,12 +19,10 @@ from hlo_lens.cli.common import (
     spec_option,
     tell_of_broken_passes,
     verb,
-    write_json,
 )
-from hlo_lens.cli.page import width_of, write_lines
+from hlo_lens.cli.reports import write_report
 
 if TYPE_CHECKING:
-    from hlo_lens.lowering import Report
     from hlo_lens.program import Program
 
 _FINDINGS = 3  # of one rule
@@ -57,7 +56,7 @@ def command(
     hlolens lowering dump/ --stage before --format markdown
     """
     from hlo_lens.facts import Facts
-    from hlo_lens.lowering import lowering_report
+    from hlo_lens.lowering import as_data, lowering_report
 
     facts = Facts(one_program(file, module=module, stage=stage))
     with device_asked_for(spec):
@@ -67,7 +66,10 @@ def command(
         report = lowering_report(facts)
     tell_of_broken_passes((facts,))
     with open_output(output) as stream:
-        _write(report, output_format, stream)
+        write_report(
+            report, "lowering", output_format, stream, partial(as_data.as_data, report),
+            of_a_rule=_FINDINGS,
+        )  # fmt: skip
 
 
 def _unknown_device(program: Program) -> str | None:
@@ -76,18 +78,3 @@ def _unknown_device(program: Program) -> str | None:
 
     chosen = choose(program)
     return chosen.broken[-1] if chosen.spec is None and chosen.broken else None
-
-
-def _write(report: Report, output_format: str, stream: IO[str]) -> None:
-    if output_format == "json":
-        from hlo_lens.lowering.as_data import as_data
-
-        write_json(as_data(report), stream)
-    elif output_format == "markdown":
-        from hlo_lens.present.markdown import as_markdown
-
-        stream.write(as_markdown(report, "lowering", of_a_rule=_FINDINGS))
-    else:
-        from hlo_lens.present.terminal import as_lines
-
-        write_lines(as_lines(report, width=width_of(stream), of_a_rule=_FINDINGS), stream)

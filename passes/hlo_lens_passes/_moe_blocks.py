@@ -10,7 +10,7 @@ such as the projections of attention. A mixture of all experts, without a choice
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -113,20 +113,28 @@ class _Search:
     def _are_heads(self, start: int, members: Container[int], axes: frozenset[Axis]) -> bool:
         """Whether the products take, for each expert, what a product of no matrix of experts gives:
         values of attention, whose heads a router may choose, too."""
+        return any(
+            product.rows and cut.summed and axes <= cut.batch
+            for product, cut in self._feeding(start, members, axes)
+        )
+
+    def _feeding(
+        self, start: int, members: Container[int], along: frozenset[Axis]
+    ) -> Iterator[tuple[Product, Cut]]:
+        """The products outside of the members that what these take is made of, along these axes;
+        from the last member back."""
         waiting, seen = [start], {start}
         while waiting:
             for operand in self.products.found[waiting.pop()].operands:
-                for one in self.products.sources(operand, along=axes):
+                for one in self.products.sources(operand, along=along):
                     product = self.products.found.get(one)
                     if product is None or one in seen:
                         continue
                     seen.add(one)
-                    cut = self.products.cut(product)
                     if one in members:
                         waiting.append(one)
-                    elif product.rows and cut.summed and axes <= cut.batch:
-                        return True
-        return False
+                    else:
+                        yield product, self.products.cut(product)
 
     def _capacity(self, placed: set[int]) -> Block | None:
         for start in self.products.sources(self.mine, along=self.cut.summed):
@@ -200,24 +208,18 @@ class _Search:
         return cut.lhs if self.routing.latest(product.left) == router else cut.rhs
 
     def _dispatch(
-        self, start: int, members: Iterable[int], slots: frozenset[Axis], tokens: frozenset[Axis]
+        self, start: int, members: Container[int], slots: frozenset[Axis], tokens: frozenset[Axis]
     ) -> Product | None:
         """What the products take, from the last one back: it sums over the tokens, and has experts
         and slots of one operand alone."""
-        waiting, seen = [start], {start}
-        while waiting:
-            for operand in self.products.found[waiting.pop()].operands:
-                for one in self.products.sources(operand, along=slots):
-                    product = self.products.found.get(one)
-                    if product is None or one in seen:
-                        continue
-                    seen.add(one)
-                    cut = self.products.cut(product)
-                    if one in members:
-                        waiting.append(one)
-                    elif tokens & cut.summed and (slots <= cut.lhs or slots <= cut.rhs):
-                        return product
-        return None
+        return next(
+            (
+                product
+                for product, cut in self._feeding(start, members, slots)
+                if tokens & cut.summed and (slots <= cut.lhs or slots <= cut.rhs)
+            ),
+            None,
+        )
 
     def _moves(self, slots: frozenset[Axis], tokens: frozenset[Axis]) -> Iterator[tuple[int, str]]:
         """Products of tokens and slots, gradients too."""
