@@ -130,13 +130,12 @@ def _attention(found: Lowered) -> Section | None:
         Cell("route"), Cell("direction"), *_PLACE, Cell("recomputed", "again"), Cell("kernel"),
         Cell("score_shape", "scores"),
     )  # fmt: skip
-    headings = ("sites", "runs", "size", "in memory", "written", "FLOP", "workspace")
+    headings = ("sites", "runs", "in memory", "written", "FLOP", "workspace")
 
     def numbers(group: Group) -> tuple[str, ...]:
         return (
             count_text(len(group.rows)),
             executions_text(rows.runs(group.rows), None),
-            _each(rows, group, "score_bytes", bytes_text),
             _each(rows, group, "score_values", "{}"),
             _each(rows, group, "score_written_bytes", bytes_text),
             bounded(rows.per_step("flops", group.rows), flops_text),
@@ -147,8 +146,8 @@ def _attention(found: Lowered) -> Section | None:
         return " · ".join(dict.fromkeys(map(_site_text, rows.records(group.rows))))
 
     return _grouped(
-        found, rows, "attention", "in memory: how many arrays of scores are written, size: of the"
-        f" largest, written: of all in one run; FLOP of a step, {_whose_flops(rows.records())}",
+        found, rows, "attention", "in memory: how many arrays of scores are written; written: all"
+        f" of them, in one run; FLOP of a step, {_whose_flops(rows.records())}",
         by, headings, numbers, details=details,
     )  # fmt: skip
 
