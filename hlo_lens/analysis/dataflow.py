@@ -205,6 +205,13 @@ def _is_handed_on(graph: CallGraph, loop: Instruction, path: tuple[int, ...]) ->
     return False
 
 
+def operands(value: Value) -> Iterator[Value]:
+    """The operands of its instruction, seen from the same call."""
+    computation = value.instr.computation
+    for index in computation.operand_indices(value.instr.index):
+        yield Value(Instruction(computation, index), (), value.via)
+
+
 def called(instr: Instruction, attribute: str) -> Computation | None:
     """The first computation under an attribute of the instruction (`body`, `calls`, …)."""
     callees = instr.computation.calls_of(instr.index).get(attribute)

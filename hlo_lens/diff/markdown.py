@@ -14,7 +14,6 @@ from hlo_lens.diff.terminal import (
     SUM_COLUMNS,
     body_lines,
     count_cells,
-    cut,
     instruction_cells,
     left_out,
     legend,
@@ -23,6 +22,7 @@ from hlo_lens.diff.terminal import (
 )
 from hlo_lens.present.markdown import escaped, folded_section, table_lines
 from hlo_lens.present.page import Column
+from hlo_lens.present.terminal import cut
 
 _WIDTH = 100
 _SIGNS = {True: "✅", False: "❌"}

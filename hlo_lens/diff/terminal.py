@@ -14,6 +14,7 @@ from hlo_lens.diff.sections import Section
 from hlo_lens.diff.values import Mark
 from hlo_lens.present.page import PROSE, Column, Line, Span, folded, grid, line
 from hlo_lens.present.quantities import UNKNOWN, count_text, visible
+from hlo_lens.present.terminal import cut
 
 STYLES: dict[Mark, str] = {"−": "red", "+": "green", "~": "yellow"}
 _MARKS: dict[Mark, str] = {"−": "− only in old", "+": "+ only in new", "~": "~ changed"}
@@ -180,11 +181,6 @@ def count_cells(count: Count) -> tuple[str, ...]:
 def left_out(rows: int) -> str:
     """What is said of rows that the summary of their table leaves out."""
     return f"not shown: {count_text(rows)} more that differ, which inspect leaves out too"
-
-
-def cut(items: Sequence[T], limit: int) -> Sequence[T]:
-    """The first `limit` items; all for 0."""
-    return items[:limit] if limit else items
 
 
 def more(number: int, limit: int, what: str) -> Iterator[str]:

@@ -202,6 +202,16 @@ class Facts:
         names = self.table(name).names
         return [dict(zip(names, row, strict=True)) for row in self.rows(name)]
 
+    def records_by_module(self, name: str) -> dict[int, list[dict[str, object]]]:
+        """The rows of a table as mappings, by the position of their module; raises as `rows`."""
+        at = self.table(name).position("module")
+        found: dict[int, list[dict[str, object]]] = {}
+        for row, record in zip(self.rows(name), self.records(name), strict=True):
+            position = row[at]
+            assert isinstance(position, int)
+            found.setdefault(position, []).append(record)
+        return found
+
     def members(self, name: str | None = None) -> list[Member]:
         """The members of the rows of one table, or of all tables (which runs every pass)."""
         if name is None:

@@ -160,6 +160,12 @@ class Shape:
         for element in self.elements:
             yield from element._walk()
 
+    @property
+    def without_layout(self) -> str:
+        """dtype and dimensions of an array, `f32[8,16]`: a bounded one as its bound, ? unknown."""
+        sizes = ",".join("?" if size is None else str(size) for size in self.dimensions)
+        return f"{self.dtype}[{sizes}]"
+
     def __str__(self) -> str:
         if self.is_tuple:
             marked = (

@@ -21,6 +21,7 @@ from hlo_lens.lowering.tables import (
     Rows,
     known,
 )
+from hlo_lens.present.cells import number_of
 from hlo_lens.present.groups import Group
 from hlo_lens.present.page import Column
 from hlo_lens.present.quantities import (
@@ -318,18 +319,14 @@ def _duplicates(found: Lowered) -> Section | None:
         sizes = [one["bytes"] for one in records if isinstance(one["bytes"], int)]
         return (
             count_text(len(records)),
-            count_text(sum(_number(one["count"]) for one in records)),
-            count_text(sum(_number(one["kernels"]) for one in records)),
+            count_text(sum(number_of(one["count"]) for one in records)),
+            count_text(sum(number_of(one["kernels"]) for one in records)),
             bytes_text(sum(sizes)) if len(sizes) == len(records) else UNKNOWN,
         )
 
     return _grouped(
         found, rows, "computed in several kernels", "bytes of a step", by, headings, numbers
     )
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 # ---------------------------------------------------------------------------------- layout

@@ -130,7 +130,8 @@ class Cells:
         return visible(self.program.modules[module].instruction(id).name)
 
 
-def _number(value: object) -> int:
+def number_of(value: object) -> int:
+    """A whole number of a row; 0 for anything else."""
     return value if isinstance(value, int) else 0
 
 
@@ -151,7 +152,7 @@ _PLAIN: dict[str, Callable[[object], str]] = {
     "refs": lambda value: ", ".join(map(str, value)) if isinstance(value, tuple) else str(value),
     "int": str,
     "float": lambda value: f"{value:.3g}",
-    "bytes": lambda value: bytes_text(_number(value)),
+    "bytes": lambda value: bytes_text(number_of(value)),
     "flops": lambda value: flops_text(value if isinstance(value, (int, float)) else None),
     "enum": str,
     "text": lambda value: visible(str(value)),
@@ -183,6 +184,6 @@ def runs(table: Table) -> Callable[[Row], Bounds | None]:
         low, high = row[least], row[most]
         if low is None and high is None:
             return None
-        return Bounds(_number(low), high if isinstance(high, int) else None)
+        return Bounds(number_of(low), high if isinstance(high, int) else None)
 
     return read

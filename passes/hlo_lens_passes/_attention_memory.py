@@ -48,7 +48,7 @@ def arrays_of(written: Written) -> Arrays:
 
 
 def _by_size(shapes: Iterable[Shape]) -> list[str]:
-    return [spelled(one) for one in sorted(shapes, key=lambda one: -(one.bytes or 0))]
+    return [one.without_layout for one in sorted(shapes, key=lambda one: -(one.bytes or 0))]
 
 
 def _at(instr: Instruction, path: tuple[int, ...]) -> Shape | None:
@@ -62,15 +62,10 @@ def _at(instr: Instruction, path: tuple[int, ...]) -> Shape | None:
     return shape if shape.is_array else None
 
 
-def spelled(shape: Shape) -> str:
-    """dtype and dimensions of an array, without its layout."""
-    return f"{shape.dtype}[{','.join('?' if d is None else str(d) for d in shape.dimensions)}]"
-
-
 def array_spelled(text: str) -> str | None:
     """dtype and dimensions of a shape; None for what is no array."""
     try:
         shape = parse_shape(text)
     except ValueError:
         return None
-    return spelled(shape) if shape.is_array else None
+    return shape.without_layout if shape.is_array else None

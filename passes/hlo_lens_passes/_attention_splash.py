@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.collectives import shape_of
-from hlo_lens_passes._attention_memory import spelled
 
 if TYPE_CHECKING:
     from hlo_lens.hlo import Instruction, Shape
@@ -45,11 +44,12 @@ def splash_mask(call: Instruction, name: str) -> tuple[tuple[str, ...], str]:
     if first not in (*_WITHOUT, _WITH) or not blocks or len(behind) < segments or len(rest) > 1:
         return told, DATA
     if first == _WITH:
-        return (*told, *(f"takes blocks of its mask as data, {spelled(one)}" for one in rest)), DATA
+        taken = (f"takes blocks of its mask as data, {one.without_layout}" for one in rest)
+        return (*told, *taken), DATA
     if rest:
         return (*told, _positions(rest[0])), IN_KERNEL
     return (*told, "takes no array of its mask"), NO_ARRAY
 
 
 def _positions(shape: Shape) -> str:
-    return f"makes its mask of positions, taken as q_sequence {spelled(shape)}"
+    return f"makes its mask of positions, taken as q_sequence {shape.without_layout}"

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hlo_lens.analysis.dataflow import Value, trace
+from hlo_lens.analysis.dataflow import Value, operands, trace
 from hlo_lens.analysis.degenerate import sizes_of
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._attention_axes import Axes, length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hlo_lens_passes._attention_softmax import Softmax
     from hlo_lens_passes._attention_values import Spot, Values
@@ -90,7 +90,7 @@ class Weights:
         compare = None if predicate is None else trace(self._graph, predicate, moves=_MOVES)
         if compare is None or compare.instr.opcode != "compare":
             return False
-        found = {trace(self._graph, one, moves=_MOVES).instr.opcode for one in _operands(compare)}
+        found = {trace(self._graph, one, moves=_MOVES).instr.opcode for one in operands(compare)}
         return "iota" in found and "constant" not in found and len(found) > 1
 
     def _argument(self, operand: Operand) -> Value | None:
@@ -110,7 +110,7 @@ class Weights:
             value = trace(self._graph, value, moves=_MOVES)
             if value.instr.opcode not in ("divide", "multiply") or value.path:
                 break
-            its = [(one, trace(self._graph, one, moves=_MOVES)) for one in _operands(value)]
+            its = [(one, trace(self._graph, one, moves=_MOVES)) for one in operands(value)]
             varies = [one for one, at in its if at.instr.opcode != "constant"]
             if len(varies) != 1:
                 break
@@ -130,9 +130,9 @@ class Weights:
                 found.add(Value(at.instr, at.path))
             elif at.instr in self._values.products:
                 if not behind:
-                    waiting += ((one, True) for one in _operands(at))
+                    waiting += ((one, True) for one in operands(at))
             elif at.instr.opcode not in ("constant", "while"):
-                waiting += ((one, behind) for one in _operands(at))
+                waiting += ((one, behind) for one in operands(at))
         return found
 
     def _depth_last(self, operand: Operand) -> bool | None:
@@ -145,12 +145,6 @@ class Weights:
         for spot in self._values.passed(value, axes):
             last = spot.axes
         return None if last is None or not last.key else last.key[-1][1] == 1
-
-
-def _operands(value: Value) -> Iterator[Value]:
-    of = value.instr.computation
-    for index in of.operand_indices(value.instr.index):
-        yield Value(Instruction(of, index), (), value.via)
 
 
 def _is_data(given: Value, near: set[Value]) -> bool:

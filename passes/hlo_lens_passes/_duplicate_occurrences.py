@@ -356,9 +356,7 @@ def spelled(instr: Instruction) -> str | None:
         shape = next((leaf for leaf in instr.shape.leaves() if leaf.is_array), None)
     except ValueError:
         return None
-    if shape is None:
-        return None
-    return f"{shape.dtype}[{','.join('?' if d is None else str(d) for d in shape.dimensions)}]"
+    return None if shape is None else shape.without_layout
 
 
 def named(instructions: Iterable[Instruction], most: int = 3) -> str:

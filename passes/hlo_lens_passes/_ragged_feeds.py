@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from hlo_lens.analysis.dataflow import MOVES, Value, attribute_text, steps, trace
-from hlo_lens_passes._ragged_origins import operand, operands
+from hlo_lens.analysis.dataflow import MOVES, Value, attribute_text, operands, steps, trace
+from hlo_lens_passes._ragged_origins import operand
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final, Literal
 
-from hlo_lens.analysis.dataflow import MOVES, Value, attribute_text, trace
-from hlo_lens_passes._ragged_origins import operand, operands
+from hlo_lens.analysis.dataflow import MOVES, Value, attribute_text, operands, trace
+from hlo_lens_passes._ragged_origins import operand
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from hlo_lens.analysis.dataflow import Value, attribute_text, constant_value, trace
+from hlo_lens.analysis.dataflow import Value, attribute_text, constant_value, operands, trace
 from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.attributes import parse_int, parse_ints
-from hlo_lens_passes._ragged_origins import names_of, operand, operands, origin_of, shape_at
+from hlo_lens_passes._ragged_origins import names_of, operand, origin_of, shape_at
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph

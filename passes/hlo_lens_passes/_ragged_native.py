@@ -68,8 +68,8 @@ def grouped_call(graph: CallGraph, call: Instruction, row: Row) -> Ragged:
 def _by_dims(found: Ragged, dims: Dims | None, row: Row) -> None:
     """Class, variant, sizes and operands of what has ragged dimension numbers."""
     instr = found.instr
-    found.m, found.n, found.k = (_whole(row[name]) for name in ("m", "n", "k"))
-    found.flops = found.useful = _whole(row["flops"])
+    found.m, found.n, found.k = (whole(row[name]) for name in ("m", "n", "k"))
+    found.flops = found.useful = whole(row["flops"])
     found.dtypes = tuple(_text(row[f"{of}_dtype"]) for of in ("lhs", "rhs", "out"))
     found.results = (Value(instr, result_path(instr)),)
     if dims is None:
@@ -124,7 +124,7 @@ def kernel_call(graph: CallGraph, call: Instruction, known: Row) -> Ragged:
     read = read_kernel(call, known)
     columns = read.columns
     found.m, found.n, found.k, found.groups, found.flops = (
-        _whole(columns.get(name)) for name in ("m", "n", "k", "groups", "flops")
+        whole(columns.get(name)) for name in ("m", "n", "k", "groups", "flops")
     )
     found.useful = found.flops
     given = shape_at(result)
@@ -204,7 +204,7 @@ def native(graph: CallGraph, conv: Instruction, masks: Masks, row: Row) -> Ragge
     # Of a fusion with several results it is not looked for which one this is.
     found.results = () if outer.shape_text.startswith("(") else (Value(outer),)
     found.groups, found.m, found.n, found.k, found.flops = (
-        _whole(row[name]) for name in ("groups", "m", "n", "k", "flops")
+        whole(row[name]) for name in ("groups", "m", "n", "k", "flops")
     )
     found.useful = found.flops
     found.dtypes = tuple(_text(row[f"{of}_dtype"]) for of in ("lhs", "rhs", "out"))
@@ -250,7 +250,8 @@ def _at(origin: Origin, dimensions: tuple[int, ...]) -> int:
     return names.pop() if len(names) == 1 else -1
 
 
-def _whole(value: object) -> int | None:
+def whole(value: object) -> int | None:
+    """A whole number of a row; None for anything else."""
     return value if isinstance(value, int) else None
 
 

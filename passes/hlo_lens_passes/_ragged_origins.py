@@ -15,7 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.collectives import shape_of
-from hlo_lens.analysis.dataflow import Value, attribute_text, steps, trace
+from hlo_lens.analysis.dataflow import Value, attribute_text, operands, steps, trace
 from hlo_lens.analysis.views import View, bitcast, transposed
 from hlo_lens.hlo import Instruction, Shape
 from hlo_lens.hlo.attributes import parse_ints
@@ -67,12 +67,6 @@ def operand(value: Value, position: int) -> Value | None:
     if position >= len(operands):
         return None
     return Value(Instruction(of, operands[position]), (), value.via)
-
-
-def operands(value: Value) -> Iterator[Value]:
-    of = value.instr.computation
-    for index in of.operand_indices(value.instr.index):
-        yield Value(Instruction(of, index), (), value.via)
 
 
 def shape_at(value: Value) -> Shape | None:

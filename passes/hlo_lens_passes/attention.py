@@ -54,8 +54,8 @@ class AttentionPass:
         rows: list[Row] = []
         members: list[Member] = []
         findings: list[Finding] = []
-        calls = _by_module(facts, "custom_calls")
-        matmuls = _by_module(facts, "matmuls")
+        calls = facts.records_by_module("custom_calls")
+        matmuls = facts.records_by_module("matmuls")
         again_rows = {m.row for m in facts.members("custom_calls") if m.role == "first"}
         for position in range(len(program.modules)):
             attention = [row for row in calls.get(position, ()) if row["op"] == "attention"]
@@ -76,15 +76,6 @@ class AttentionPass:
                 findings += (*fell_back(mine), *in_memory(mine, arrays), *again(mine))
                 findings += repeated(mine, twice)
         return PassResult({"attention": rows}, members, findings)
-
-
-def _by_module(facts: Facts, table: str) -> dict[int, list[Row]]:
-    found: dict[int, list[Row]] = {}
-    for row in facts.records(table):
-        module = row["module"]
-        if isinstance(module, int):
-            found.setdefault(module, []).append(row)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,11 +221,7 @@ def _what(logical: Logical) -> dict[str, object]:
 def _shape_text(shapes: Iterable[Shape]) -> str | None:
     """`bf16[8,128]`, several by commas."""
     leaves = [leaf for shape in shapes for leaf in shape.leaves()]
-    return ", ".join(f"{leaf.dtype}[{_sizes_text(leaf)}]" for leaf in leaves) or None
-
-
-def _sizes_text(shape: Shape) -> str:
-    return ",".join("?" if size is None else str(size) for size in shape.dimensions)
+    return ", ".join(leaf.without_layout for leaf in leaves) or None
 
 
 def _core(logical: Logical) -> str | None:

@@ -208,7 +208,7 @@ class MoePass:
     rules: tuple[Rule, ...] = (DENSE, DROPS, ROUTING)
 
     def run(self, program: Program, facts: Facts) -> PassResult:
-        matmuls, ragged = _by_module(facts, "matmuls"), _by_module(facts, "ragged_dots")
+        matmuls, ragged = facts.records_by_module("matmuls"), facts.records_by_module("ragged_dots")
         rows: list[dict[str, object]] = []
         members: list[Member] = []
         findings: list[Finding] = []
@@ -239,13 +239,6 @@ class MoePass:
                 )
                 findings += _findings(position, number, rows[-1], part.block.among, balance)
         return PassResult({"moe": rows}, members, findings)
-
-
-def _by_module(facts: Facts, table: str) -> dict[object, list[Row]]:
-    found: dict[object, list[Row]] = {}
-    for row in facts.records(table):
-        found.setdefault(row["module"], []).append(row)
-    return found
 
 
 def _sent(facts: Facts) -> dict[tuple[object, object], object]:

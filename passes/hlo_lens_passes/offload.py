@@ -26,7 +26,6 @@ from hlo_lens_passes.async_pairs import memory_name, names_vmem
 
 if TYPE_CHECKING:
     from hlo_lens.facts import Facts
-    from hlo_lens.hlo import Shape
     from hlo_lens.program import Program
     from hlo_lens_passes._host_moves import HostMove
     from hlo_lens_passes._host_values import Row
@@ -222,7 +221,7 @@ def _columns(row: Row) -> dict[str, object]:
         "kind": move.kind,
         "direction": move.direction,
         "value": row.value,
-        "shape": None if move.shape is None else _spelled(move.shape),
+        "shape": None if move.shape is None else move.shape.without_layout,
         "bytes": size,
         "moved_bytes": 0 if move.direction is None else size,
         "position": move.position,
@@ -252,10 +251,6 @@ def _overlap(move: HostMove, pair: Pair | None, is_scheduled: bool) -> dict[str,
     if move.kind != "copy":
         return {}
     return {"is_sync": True, "overlapped": False} if is_scheduled else {}
-
-
-def _spelled(shape: Shape) -> str:
-    return f"{shape.dtype}[{','.join('?' if d is None else str(d) for d in shape.dimensions)}]"
 
 
 def _members(row: Row, pair: Pair | None, module: int) -> Iterator[Member]:
@@ -323,7 +318,7 @@ def _per_step(columns: Mapping[str, object]) -> int | None:
 
 def _unmatched(row: Row, is_returned: bool, module: int) -> Finding:
     move = row.move
-    shape = "a value" if move.shape is None else _spelled(move.shape)
+    shape = "a value" if move.shape is None else move.shape.without_layout
     then = "the entry returns it in device memory" if is_returned else "nothing moves it back"
     return Finding(
         UNMATCHED.id,

@@ -25,7 +25,14 @@ from hlo_lens_passes._ragged_directions import Directions
 from hlo_lens_passes._ragged_feeds import Feeds
 from hlo_lens_passes._ragged_keys import Keys
 from hlo_lens_passes._ragged_masks import Masks
-from hlo_lens_passes._ragged_native import grouped_call, is_native, kernel_call, native, ragged_dot
+from hlo_lens_passes._ragged_native import (
+    grouped_call,
+    is_native,
+    kernel_call,
+    native,
+    ragged_dot,
+    whole,
+)
 from hlo_lens_passes._ragged_padded import NAME, batched, padded
 from hlo_lens_passes._ragged_roles import Roles
 from hlo_lens_passes._ragged_support import checks_of, target_of, why_not
@@ -202,8 +209,8 @@ class RaggedDotsPass:
     rules: tuple[Rule, ...] = (PADDED,)
 
     def run(self, program: Program, facts: Facts) -> PassResult:
-        matmuls = _by_module(facts, "matmuls")
-        calls = _by_module(facts, "custom_calls")
+        matmuls = facts.records_by_module("matmuls")
+        calls = facts.records_by_module("custom_calls")
         platforms = {row["id"]: row["platform"] for row in facts.records("modules")}
         rows: list[dict[str, object]] = []
         members: list[Member] = []
@@ -245,18 +252,11 @@ class RaggedDotsPass:
         return PassResult({"ragged_dots": rows}, members, findings)
 
 
-def _by_module(facts: Facts, table: str) -> dict[object, list[Row]]:
-    found: dict[object, list[Row]] = {}
-    for row in facts.records(table):
-        found.setdefault(row["module"], []).append(row)
-    return found
-
-
 def _found(
     program: Program,
     position: int,
-    matmuls: Mapping[object, list[Row]],
-    calls: Mapping[object, list[Row]],
+    matmuls: Mapping[int, Sequence[Row]],
+    calls: Mapping[int, Sequence[Row]],
 ) -> Iterator[Ragged]:
     """The ragged dots of a module, in the order of the text."""
     kernels = {row["instr"]: row for row in calls.get(position, ()) if _is_kernel(row)}
@@ -291,12 +291,8 @@ def _found(
             if one.kind is None and one.variant == "non_contracting":
                 _by_phase(one, analysis)
             if row is not None:
-                one.matmul, one.workspace = _whole(row["id"]), _whole(row["workspace_bytes"])
+                one.matmul, one.workspace = whole(row["id"]), whole(row["workspace_bytes"])
             yield one
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
 
 
 def _by_phase(one: Ragged, analysis: ModuleAnalysis) -> None:

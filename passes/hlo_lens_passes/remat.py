@@ -309,9 +309,9 @@ class _Work:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.matmuls = _by_module(facts, "matmuls")
-        self.calls = _by_module(facts, "custom_calls")
-        self.collectives = _by_module(facts, "collectives")
+        self.matmuls = facts.records_by_module("matmuls")
+        self.calls = facts.records_by_module("custom_calls")
+        self.collectives = facts.records_by_module("collectives")
 
     def operations(self, position: int) -> dict[int, Operation]:
         found: dict[int, Operation] = {}
@@ -330,13 +330,6 @@ class _Work:
             count = int(flops) if isinstance(flops, int | float) else None
             found[_int(row["instr"])] = Operation("matmul", count)
         return found
-
-
-def _by_module(facts: Facts, table: str) -> dict[int, list[dict[str, object]]]:
-    rows: dict[int, list[dict[str, object]]] = {}
-    for row in facts.records(table):
-        rows.setdefault(_int(row["module"]), []).append(row)
-    return rows
 
 
 def _int(value: object) -> int:

@@ -529,7 +529,7 @@ def _row(one: _Residual, names: Mapping[side.Key, str]) -> dict[str, object]:
         "kind": one.kind,
         "forward_loop": _id(one.forward),
         "tuple_index": one.tuple_index,
-        "shape": None if shape is None else _spelled(shape),
+        "shape": None if shape is None else shape.without_layout,
         "bytes": None if shape is None else shape.bytes,
         "bytes_per_iteration": one.bytes_per_iteration,
         "saved_name": names.get((shape.dtype, shape.dimensions)) if named and shape else None,
@@ -543,10 +543,6 @@ def _row(one: _Residual, names: Mapping[side.Key, str]) -> dict[str, object]:
 
 def _id(instr: Instruction | None) -> int | None:
     return None if instr is None else written_instruction(instr).id
-
-
-def _spelled(shape: Shape) -> str:
-    return f"{shape.dtype}[{','.join('?' if d is None else str(d) for d in shape.dimensions)}]"
 
 
 def _members(row: int, module: int, one: _Residual) -> Iterator[Member]:
