@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hlo_lens.diff.exact import By, Parting, Place, elided_literals
-from hlo_lens.diff.report import side
 from hlo_lens.hlo import Module
 from hlo_lens.present.quantities import count_text, visible
+from hlo_lens.present.reading import place_of
 from hlo_lens.program import Program
 
 _COMPARED = {
@@ -73,8 +73,8 @@ def exact_report(by: By, old: Program, new: Program, stages: Sequence[Stage]) ->
     return ExactReport(
         not apart,
         headline,
-        side(old, [old.index(stage.old) for stage in stages]),
-        side(new, [new.index(stage.new) for stage in stages]),
+        place_of(old, [old.index(stage.old) for stage in stages]),
+        place_of(new, [new.index(stage.new) for stage in stages]),
         (_COMPARED[by], *_notes(stages)),
         tuple((stage.name, _verdict(stage), _places(stage)) for stage in stages),
     )

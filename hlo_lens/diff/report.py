@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hlo_lens.diff.instructions import Body, InstructionLine, bodies, changed_instructions
@@ -12,7 +11,7 @@ from hlo_lens.diff.model import ProgramDiff, StageDiff
 from hlo_lens.diff.sections import Section, section_of, summary_of
 from hlo_lens.diff.values import ARROW, Sides
 from hlo_lens.present.quantities import count_text, visible
-from hlo_lens.program import Program
+from hlo_lens.present.reading import place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +45,11 @@ def report(diff: ProgramDiff, *, whole: bool = False) -> DiffReport:
     return DiffReport(
         diff.same,
         _headline(diff),
-        side(diff.old.program, [stage.old for stage in diff.stages]),
-        side(diff.new.program, [stage.new for stage in diff.stages]),
+        place_of(diff.old.program, [stage.old for stage in diff.stages]),
+        place_of(diff.new.program, [stage.new for stage in diff.stages]),
         tuple(_stage(diff, stage, whole) for stage in stages),
         tuple(_notes(diff)),
     )
-
-
-def side(program: Program, modules: Sequence[int]) -> str:
-    """A side by its name and file; by the folder where it has several."""
-    files = list(dict.fromkeys(program.modules[at].filename or "" for at in modules))
-    folders = {os.path.dirname(file) for file in files}
-    if len(files) > 1 and len(folders) == 1 and folders != {""}:
-        files = [os.path.join(*folders, "")]
-    return visible("  ".join(filter(None, (program.name, *files))))
 
 
 def _headline(diff: ProgramDiff) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from hlo_lens.facts import Facts, Finding, UnknownTableError
 from hlo_lens.facts.findings import LEVELS, PASS_FAILED, PLUGIN_BROKEN
+from hlo_lens.present.quantities import visible
+
+if TYPE_CHECKING:
+    from hlo_lens.program import Program
 
 
 class NotReadError(ValueError):
@@ -47,3 +53,12 @@ def findings_of(facts: Facts, tables: Iterable[str]) -> list[Finding]:
 def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
     """Errors, warnings, notes; each in the order given."""
     return sorted(findings, key=lambda finding: -LEVELS.index(finding.level))
+
+
+def place_of(program: Program, modules: Iterable[int]) -> str:
+    """A program by its name and file; by the folder where it has several."""
+    files = list(dict.fromkeys(program.modules[at].filename or "" for at in modules))
+    folders = {os.path.dirname(file) for file in files}
+    if len(files) > 1 and len(folders) == 1 and folders != {""}:
+        files = [os.path.join(*folders, "")]
+    return visible("  ".join(filter(None, (program.name, *files))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from hlo_lens.present.cells import Cells
 from hlo_lens.present.groups import grouped
 from hlo_lens.present.page import Column
 from hlo_lens.present.quantities import UNKNOWN, bytes_text, count_text, flops_text, visible
+from hlo_lens.present.reading import place_of
 from hlo_lens.present.report import Section, without_unknown
-from hlo_lens.program import Program
 from hlo_lens.remat.joint import (
     HEAVY,
     SIDES,
@@ -70,7 +69,7 @@ def joint_report(joint: Joint) -> Report:
         _headline(joint),
         joint.holds,
         tuple(
-            (name, _place(facts.program, [stage.at[at] for stage in joint.stages]))
+            (name, place_of(facts.program, [stage.at[at] for stage in joint.stages]))
             for at, (name, facts) in enumerate(sides)
         ),
         tuple(told),
@@ -78,15 +77,6 @@ def joint_report(joint: Joint) -> Report:
         tuple(map(_numbers, reversed(joint.stages))),
         tuple(Told(finding, name) for name, facts in sides for finding in findings_of(facts)),
     )
-
-
-def _place(program: Program, modules: Iterable[int]) -> str:
-    """A program by its name and file; by the folder where it has several."""
-    files = list(dict.fromkeys(program.modules[at].filename or "" for at in modules))
-    folders = {os.path.dirname(file) for file in files}
-    if len(files) > 1 and len(folders) == 1 and folders != {""}:
-        files = [os.path.join(*folders, "")]
-    return visible("  ".join(filter(None, (program.name, *files))))
 
 
 _CLAUSES = (
@@ -199,7 +189,7 @@ def program_report(facts: Facts) -> Report:
     return Report(
         _sentence(row),
         None,
-        (("", _place(program, range(len(program.modules)))),),
+        (("", place_of(program, range(len(program.modules)))),),
         (),
         tuple(notes),
         (_kept(facts, main, row), *_regions(facts, main, row)),
