@@ -1,0 +1,1 @@
+"""Figures: a small part of a program, drawn from its text."""
