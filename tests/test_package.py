@@ -36,6 +36,8 @@ LAYERS = {
     "inspect": {"facts", "present"},
     "tree": {"facts", "hlo", "present"},
     "query": {"facts"},
+    "figure": FRAME | {"analysis", "facts", "present", "show"},
+    "notebook": {"facts", "hlo", "present"},
     "aot": {"hlo", "files", "dumps", "program"},
     "ledger": set(),
     "hlo_lens_passes": FRAME | {"analysis", "facts", "decode"},

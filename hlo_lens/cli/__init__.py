@@ -27,6 +27,7 @@ VERBS = {
     "kernels": "Say which kernels run, in which pass, how often, under which contract.",
     "lowering": "Say what matmuls, ragged dots, attention and experts became.",
     "diff": "Say what changed between two programs, or whether they are the same.",
+    "figure": "Draw a part of a program: a row, a neighbourhood, a path, a named view.",
     "remat": "Say what a checkpoint keeps and replays, or what a policy changes.",
     "ls": "List the modules and stages of a dump folder.",
     "compile": "Compile a jax function for a TPU, GPU or CPU that need not be here.",

@@ -401,17 +401,34 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
     if path is None or path == "-":
         yield sys.stdout
         return
+    with _open_file(path, "w", encoding="utf-8") as stream:
+        yield stream
+
+
+@contextmanager
+def open_binary_output(path: str | None) -> Iterator[IO[bytes]]:
+    """As `open_output`, for bytes."""
+    if path is None or path == "-":
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        return
+    with _open_file(path, "wb") as stream:
+        yield stream
+
+
+@contextmanager
+def _open_file(path: str, mode: str, encoding: str | None = None) -> Iterator[IO[Any]]:
     if not path:
         raise click.UsageError("-o needs the name of a file")
     target = Path(path)
     part = target.with_name(f".{target.name}.part")
     if target.exists() and not target.is_file():  # /dev/stdout, a pipe
-        with target.open("w", encoding="utf-8") as stream:
+        with target.open(mode, encoding=encoding) as stream:
             yield stream
         return
     try:
         try:
-            stream = part.open("w", encoding="utf-8")
+            stream = part.open(mode, encoding=encoding)
         except OSError as problem:
             problem.filename = path  # a person asked for that one
             raise

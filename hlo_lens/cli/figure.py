@@ -1,0 +1,128 @@
+"""`hlolens figure FILE…`: draw a part of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hlo_lens.cli.common import (
+    FAILED,
+    INPUT,
+    bad_input_told,
+    choice_options,
+    error,
+    note,
+    open_binary_output,
+    tell_of_broken_passes,
+    verb,
+)
+from hlo_lens.cli.selection import chosen_of, drawn, facts_of, selection_options
+
+if TYPE_CHECKING:
+    from hlo_lens.figure import Figure, Format
+
+
+@verb()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=INPUT)
+@choice_options
+@selection_options
+@click.option(
+    "-o",
+    "--output",
+    metavar="PATH",
+    type=click.Path(),
+    help="Write to this file, as its suffix says: .svg, .png, .pdf or .dot; DOT to standard "
+    "output otherwise.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(("svg", "png", "pdf", "dot")),
+    help="The format, whatever the suffix.",
+)
+@click.option(
+    "--theme",
+    type=click.Choice(("light", "dark", "print")),
+    default="light",
+    show_default=True,
+    help="For light pages, dark ones, or print without colour.",
+)
+@click.option(
+    "--color-by", "color", type=click.Choice(("phase", "family")), help="What colours tell."
+)
+@click.option(
+    "--title", "titles", metavar="TEXT", multiple=True, help="The heading of each FILE, in order."
+)
+def command(
+    files: Sequence[str],
+    module: str | None,
+    stage: str | None,
+    output: str | None,
+    output_format: Format | None,
+    theme: str,
+    color: str | None,
+    titles: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Draw a part of FILE..., each a panel: what a row is made of, or what is around a name.
+
+    Every node is an instruction of the text with its name, shape and opcode; every edge is an
+    operand path. What is not drawn between two nodes is a dashed edge with its number.
+
+    \b
+    hlolens figure none/ full/ --view remat -o remat.svg
+    hlolens figure step.opt.hlo --table collectives --where 'in_backward_loop' -o gathers.svg
+    hlolens figure step.opt.hlo --around dot_general.8 --radius 2 -o dot.png
+    hlolens figure step.opt.hlo --from tanh.5 --to dot_general.9 | dot -Tx11
+
+    Layout is by Graphviz: its `dot` where that is installed, else what pygraphviz brings.
+    """
+    chosen = chosen_of(options)
+    form = _format(output, output_format)
+    facts = facts_of(files, module, stage)
+    if not facts:
+        return
+    with bad_input_told():
+        figure = drawn(facts, chosen, theme=theme, color=color, titles=titles)
+        tell_of_broken_passes(facts)
+        _write(figure, form, output)
+
+
+def _format(output: str | None, output_format: Format | None) -> Format:
+    """The format asked for, by name or by the suffix of the output."""
+    from hlo_lens.figure import format_of
+    from hlo_lens.files import InputError
+
+    if output_format is not None:
+        return output_format
+    if output is None or output == "-":
+        return "dot"
+    try:
+        return format_of(Path(output))
+    except InputError as problem:
+        error(str(problem))
+        raise click.exceptions.Exit(FAILED) from None
+
+
+def _write(figure: Figure, form: Format, output: str | None) -> None:
+    """Write the figure; where no layout engine is there, the DOT of it beside."""
+    from hlo_lens.figure.layout import LayoutError
+
+    try:
+        data = figure.render(form)
+    except LayoutError as problem:
+        error(problem.render())
+        if output is not None and output != "-":
+            beside = str(Path(output).with_suffix(".dot"))
+            with open_binary_output(beside) as stream:
+                stream.write(figure.render("dot"))
+            note(f"the DOT is in {beside}")
+        return
+    with open_binary_output(output) as stream:
+        if form in ("png", "pdf") and stream.isatty():
+            error(f"{form} is not for a terminal; name a file with -o")
+            return
+        stream.write(data)

@@ -1,0 +1,253 @@
+"""A figure as DOT, for Graphviz to lay out: the same text for the same figure."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from hlo_lens.figure.escape import text, tooltip
+from hlo_lens.figure.model import Cluster, Edge, Node, Panel
+from hlo_lens.figure.themes import Paint, Theme
+from hlo_lens.figure.views import ColorBy
+from hlo_lens.present.quantities import count_text
+
+if TYPE_CHECKING:
+    import graphviz  # type: ignore[import-untyped]
+
+_FONT = "Helvetica,Arial,sans-serif"
+_MONO = "Menlo,Consolas,DejaVu Sans Mono,monospace"
+_WIDEST = 34  # characters of a line in a node
+_MOST_ELEMENTS = 4  # of a tuple's shape
+_MOST_TOLD = 12  # instructions of a contracted edge, in its tooltip
+_LONGEST = 1000  # characters of an instruction's text in its tooltip
+_CAPTION = 96  # characters of a line of the caption
+
+_PHASES = {"fwd": "forward", "bwd": "backward", "remat": "rematerialized", "other": "other"}
+
+
+def dot_text(
+    panels: Sequence[Panel], theme: Theme, color: ColorBy, caption: Sequence[str], name: str
+) -> str:
+    """The DOT of a figure: a frame a panel, side by side, the legend and the caption below."""
+    import graphviz
+
+    graph = graphviz.Digraph(name="figure")
+    graph.attr(
+        "graph",
+        bgcolor=theme.page,
+        fontname=_FONT,
+        fontsize="11",
+        fontcolor=theme.text,
+        labelloc="b",
+        labeljust="l",
+        nodesep="0.22",
+        ranksep="0.32",
+        pad="0.15",
+        tooltip=tooltip(name),
+        label=_below(panels, theme, color, caption),
+    )
+    graph.attr("node", shape="box", fontname=_FONT, fontsize="11", margin="0.10,0.05")
+    graph.attr("edge", fontname=_FONT, fontsize="9", color=theme.line, fontcolor=theme.muted,
+               arrowsize="0.7")  # fmt: skip
+    for number, panel in enumerate(panels):
+        _add_panel(graph, f"cluster_p{number}", panel, theme, color, several=len(panels) > 1)
+    return str(graph.source)
+
+
+def _add_panel(
+    graph: graphviz.Digraph, id: str, panel: Panel, theme: Theme, color: ColorBy, *, several: bool
+) -> None:
+    heading = [f"<B>{text(panel.title or panel.name)}</B>"]
+    beside = [panel.name] if panel.title and panel.title != panel.name else []
+    heading.append(_small(theme, text(" · ".join([*beside, panel.stage]))))
+    nodes = {node.id: node for node in panel.nodes}
+    with graph.subgraph(name=id) as frame:
+        frame.attr(
+            label=f"<{'<BR/>'.join(heading)}>",
+            labelloc="t",
+            labeljust="c",
+            style="rounded,filled",
+            color=theme.frame,
+            fillcolor=theme.panel,
+            fontname=_FONT,
+            tooltip=tooltip(panel.file or panel.name),
+        )
+        for cluster in panel.clusters:
+            _add_cluster(frame, cluster, nodes, theme, color)
+    passes = {node.id: node.phase for node in panel.nodes}
+    for edge in panel.edges:
+        crosses = passes[edge.source] == "fwd" and passes[edge.target] in ("bwd", "remat")
+        graph.edge(edge.source, edge.target, **_edge(edge, nodes, theme, crosses))
+
+
+def _add_cluster(
+    graph: graphviz.Digraph,
+    cluster: Cluster,
+    nodes: dict[str, Node],
+    theme: Theme,
+    color: ColorBy,
+) -> None:
+    def fill(target: graphviz.Digraph) -> None:
+        for id in cluster.nodes:
+            _add_node(target, nodes[id], theme, color)
+        for inner in cluster.clusters:
+            _add_cluster(target, inner, nodes, theme, color)
+
+    if not cluster.label:
+        fill(graph)
+        return
+    style = {"boundary": "rounded,dashed", "pass": "rounded,dotted"}.get(cluster.kind, "rounded")
+    first, *rest = cluster.label
+    label = "<BR/>".join([text(first), *(f"<I>{text(one)}</I>" for one in rest)])
+    with graph.subgraph(name=f"cluster_{cluster.id}") as frame:
+        frame.attr(
+            label=f"<{_small(theme, label)}>",
+            labelloc="t",
+            labeljust="l",
+            style=style,
+            color=theme.phase["remat"].line if cluster.kind == "boundary" else theme.line,
+            fontname=_FONT,
+            tooltip=tooltip(" ".join(cluster.label)),
+        )
+        fill(frame)
+
+
+def _add_node(graph: graphviz.Digraph, node: Node, theme: Theme, color: ColorBy) -> None:
+    paint = theme.paint(color, node.phase if color == "phase" else node.family)
+    lines = [f"<B>{one}</B>" for one in _wrapped(f"%{node.name}")]
+    lines += _shape(node.instr.shape_text)
+    lines.append(_small(theme, text(_what(node))))
+    lines += [_small(theme, f"<I>{text(one)}</I>") for one in (*node.roles, *node.notes)]
+    graph.node(
+        node.id,
+        label=f"<{'<BR/>'.join(lines)}>",
+        style=",".join(filter(None, ("rounded,filled", paint.style))),
+        fillcolor=paint.fill,
+        color=paint.line,
+        fontcolor=theme.text,
+        penwidth="2" if node.selected else "1",
+        tooltip=tooltip(_cut(node.instr.text.strip())),
+    )
+
+
+def _what(node: Node) -> str:
+    """The opcode, with the target of a custom call."""
+    try:
+        target = node.instr.custom_call_target
+    except ValueError:  # of an attribute that cannot be read
+        target = None
+    return node.instr.opcode if target is None else f"{node.instr.opcode} {target}"
+
+
+def _small(theme: Theme, markup: str) -> str:
+    return f'<FONT POINT-SIZE="9" COLOR="{theme.muted}">{markup}</FONT>'
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 1]}…"
+
+
+def _wrapped(value: str) -> list[str]:
+    """A long name in lines, as markup; broken behind a dot, an underscore or a hyphen."""
+    lines = [""]
+    for part in re.split(r"(?<=[._-])", value):
+        for piece in (part[at : at + _WIDEST] for at in range(0, len(part), _WIDEST)):
+            if lines[-1] and len(lines[-1]) + len(piece) > _WIDEST:
+                lines.append("")
+            lines[-1] += piece
+    return [text(line) for line in lines]
+
+
+def _shape(shape_text: str) -> list[str]:
+    """A shape without layouts in lines, as markup: an element of a tuple a line."""
+    plain = re.sub(r"\{[^{}]*\}|/\*.*?\*/", "", shape_text).replace(" ", "")
+    if not plain.startswith("("):
+        return [text(plain[:_WIDEST])]
+    elements = re.findall(r"[a-z][a-z0-9]*\[[^\]]*\]", plain)
+    shown = elements[:_MOST_ELEMENTS]
+    lines = [one + ("," if at < len(elements) - 1 else "") for at, one in enumerate(shown)]
+    if len(elements) > len(shown):
+        lines.append(f"… {count_text(len(elements) - len(shown))} more")
+    if not lines:
+        return [text(plain[:_WIDEST])]
+    lines[0], lines[-1] = f"({lines[0]}", f"{lines[-1]})"
+    return [text(line) for line in lines]
+
+
+def _edge(edge: Edge, nodes: dict[str, Node], theme: Theme, crosses: bool) -> dict[str, str]:
+    source, target = nodes[edge.source].instr, nodes[edge.target].instr
+    marks = ["#" + "#".join(map(str, edge.element))] if edge.element else []
+    if edge.through:
+        marks.append(count_text(len(edge.through)))
+    if edge.next_iteration:
+        marks.append("next iteration")
+    way = [f"%{source.name}", *_told(edge), f"%{target.name}, operand {edge.operand}"]
+    if edge.also:
+        way.append(f"and {edge.also} more operands")
+    found = {"tooltip": tooltip(" → ".join(way)), "labeltooltip": tooltip(" → ".join(way))}
+    if marks:
+        found["label"] = f"<{text(' · '.join(marks))}>"
+    if edge.next_iteration:
+        found |= {"style": "dotted", "constraint": "false"}
+    elif edge.through:
+        found["style"] = "dashed"
+    if crosses:
+        found |= {"color": theme.cross, "penwidth": "1.6"}
+    return found
+
+
+def _told(edge: Edge) -> Iterator[str]:
+    for one in edge.through[:_MOST_TOLD]:
+        yield f"{one.name} {one.opcode}"
+    if len(edge.through) > _MOST_TOLD:
+        yield f"… {len(edge.through) - _MOST_TOLD} more"
+
+
+def _below(panels: Sequence[Panel], theme: Theme, color: ColorBy, caption: Sequence[str]) -> str:
+    """The legend and the caption, as one HTML-like label."""
+    swatches = [_swatch(paint, word) for word, paint in _used(panels, theme, color)]
+    rows = [f'<TR><TD ALIGN="LEFT">{"   ".join(swatches)}</TD></TR>'] if swatches else []
+    signs = "; ".join(_signs(panels))
+    for part in (*([signs] if signs else []), *caption):
+        for line in textwrap.wrap(part, _CAPTION * max(1, len(panels)), break_long_words=True):
+            rows.append(f'<TR><TD ALIGN="LEFT">{_small(theme, text(line))}</TD></TR>')
+    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0">{"".join(rows)}</TABLE>>'
+
+
+def _used(panels: Iterable[Panel], theme: Theme, color: ColorBy) -> Iterator[tuple[str, Paint]]:
+    """What the colours of the drawn nodes mean: a word and how it looks."""
+    values = {
+        (node.phase if color == "phase" else node.family)
+        for panel in panels
+        for node in panel.nodes
+    }
+    paints = theme.phase if color == "phase" else theme.family
+    for value, paint in paints.items():
+        if value in values and value != "other":
+            yield _PHASES.get(value, value), paint
+    rest = sorted(one or "not known" for one in values if one is None or one not in paints)
+    rest += ["other"] if "other" in values else []
+    if rest:
+        yield ", ".join(rest), paints["other"]
+
+
+def _swatch(paint: Paint, word: str) -> str:
+    """An entry of the legend: a square in the colour, or the look in words where it is no colour."""
+    if paint.word:
+        return text(f"{paint.word}: {word}")
+    return f'<FONT COLOR="{paint.line}">■</FONT> {text(word)}'
+
+
+def _signs(panels: Iterable[Panel]) -> Iterator[str]:
+    """What the lines mean, of those that are drawn."""
+    edges = [edge for panel in panels for edge in panel.edges]
+    if any(edge.through and not edge.next_iteration for edge in edges):
+        yield "dashed: through that many instructions that are not drawn"
+    if any(edge.next_iteration for edge in edges):
+        yield "dotted: to the loop's next iteration"
+    if any(edge.element for edge in edges):
+        yield "#n: element n of a tuple"
+    if any(node.selected for panel in panels for node in panel.nodes):
+        yield "thick border: what was asked for"

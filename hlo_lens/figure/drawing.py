@@ -1,0 +1,276 @@
+"""`draw`: a figure of one or more programs, which writes itself as DOT, SVG, PNG or PDF."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from hlo_lens._version import __version__
+from hlo_lens.facts import Facts
+from hlo_lens.figure.dot import dot_text
+from hlo_lens.figure.model import Panel
+from hlo_lens.figure.panels import NODES, panel
+from hlo_lens.figure.selecting import Wanted, row_ids, wanted_of
+from hlo_lens.figure.themes import ThemeName, theme
+from hlo_lens.figure.views import ColorBy, Select, View, Views, views
+from hlo_lens.files import InputError
+from hlo_lens.present.quantities import count_text
+from hlo_lens.program import Program
+
+Format = Literal["svg", "png", "pdf", "dot"]
+FORMATS: tuple[Format, ...] = ("svg", "png", "pdf", "dot")
+
+_WHY = {
+    "others": "were not asked for",
+    "layout": "change layout, shape or dtype only",
+    "tuples": "handle tuples",
+    "constants": "are constants or broadcasts",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What was drawn. `color`: what the colours of nodes tell; `about`: the sentence of its view.
+
+    A figure with one panel is about one program; several stand side by side.
+    """
+
+    panels: tuple[Panel, ...]
+    color: ColorBy
+    about: str
+    theme: ThemeName = "light"
+
+    @property
+    def title(self) -> str:
+        """What it is, in a few words."""
+        names = dict.fromkeys(one.title or one.name for one in self.panels)
+        return " | ".join(names)
+
+    @property
+    def caption(self) -> tuple[str, ...]:
+        """Sentences under the figure: what it shows, what is left out, where it is from."""
+        return tuple(_caption(self))
+
+    @property
+    def alt(self) -> str:
+        """The figure in words, for those who cannot see it."""
+        return " ".join(_alt(self))
+
+    def dot(self, theme_name: ThemeName | None = None) -> str:
+        """The DOT text: the same for the same figure."""
+        chosen = theme(theme_name or self.theme)
+        return dot_text(self.panels, chosen, self.color, self.caption, self.title)
+
+    def render(self, output_format: Format, theme_name: ThemeName | None = None) -> bytes:
+        """The laid-out figure. Raises `LayoutError` where no layout engine is installed."""
+        source = self.dot(theme_name)
+        if output_format == "dot":
+            return source.encode()
+        from hlo_lens.figure.annotate import annotated
+        from hlo_lens.figure.layout import render
+
+        return annotated(
+            render(source, output_format),
+            output_format,
+            title=self.title,
+            description=self.alt,
+            provenance=self.provenance(),
+        )
+
+    def svg(self, theme_name: ThemeName | None = None) -> str:
+        """The figure as SVG."""
+        return self.render("svg", theme_name).decode()
+
+    def save(self, path: str | os.PathLike[str], theme_name: ThemeName | None = None) -> Path:
+        """Write it to `path`, in the format of its suffix. Raises `InputError` for another one."""
+        target = Path(path)
+        data = self.render(format_of(target), theme_name)
+        target.write_bytes(data)
+        return target
+
+    def provenance(self) -> dict[str, object]:
+        """What the metadata of the file holds: the tool, and of each panel where it is from."""
+        return {
+            "made_by": f"hlolens {__version__}",
+            "panels": [
+                {
+                    "module": one.name,
+                    "stage": one.stage,
+                    "sha256": one.sha256,
+                    "about": list(one.about),
+                    "instructions": [node.name for node in one.nodes],
+                }
+                for one in self.panels
+            ],
+        }
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+
+def format_of(path: Path) -> Format:
+    """The format that the suffix of a file names. Raises `InputError` for another one."""
+    suffix = path.suffix.lower().lstrip(".")
+    for known in FORMATS:
+        if suffix == known or (suffix == "gv" and known == "dot"):
+            return known
+    raise InputError(path, f"a figure is written as {', '.join(FORMATS)}, not as {suffix!r}")
+
+
+def draw(
+    programs: Program | Facts | Sequence[Program | Facts],
+    *,
+    view: str | View | None = None,
+    table: str | None = None,
+    row: int | Sequence[int] | None = None,
+    where: str | None = None,
+    around: str | Sequence[str] = (),
+    radius: int | None = None,
+    start: str | None = None,
+    end: str | None = None,
+    nodes: int = NODES,
+    color: ColorBy | None = None,
+    keep: Sequence[str] = (),
+    stage: str | None = None,
+    titles: Sequence[str] = (),
+    theme: ThemeName = "light",
+    known: Views | None = None,
+) -> Figure:
+    """A figure of what is asked for, of each program a panel.
+
+    view: a named view. table with row or where: the members of these rows. around: names of
+    instructions, with their neighbours `radius` computing steps away. start and end: what lies on
+    the operand paths from the one to the other. Nothing of these: the whole module, if it has at
+    most `nodes` instructions to draw.
+
+    Raises `InputError` where what is asked for does not exist or is too large, and
+    `NothingSelectedError` where there are no such rows.
+    """
+    known = known or views()
+    chosen = known.view(view) if isinstance(view, str) else view
+    given = [programs] if isinstance(programs, (Program, Facts)) else list(programs)
+    wanted = _wanted(chosen, table, row, where, around, radius, start, end)
+    several = len(given) > 1
+    prefer = chosen.prefer_stage if chosen is not None else ()
+    panels = []
+    for number, one in enumerate(given):
+        facts = one if isinstance(one, Facts) else Facts(one)
+        panels.append(
+            panel(
+                facts,
+                _position(facts.program, stage, prefer),
+                wanted,
+                known,
+                most=nodes,
+                title=titles[number] if number < len(titles) else "",
+                prefix=f"p{number}_" if several else "",
+                keep=keep,
+            )
+        )
+    by = color or (chosen.color if chosen is not None else "phase")
+    return Figure(tuple(panels), by, chosen.about if chosen is not None else "", theme)
+
+
+def _wanted(
+    view: View | None,
+    table: str | None,
+    row: int | Sequence[int] | None,
+    where: str | None,
+    around: str | Sequence[str],
+    radius: int | None,
+    start: str | None,
+    end: str | None,
+) -> Wanted:
+    wanted = Wanted() if view is None else wanted_of(view)
+    if table is not None:
+        rows = [] if row is None else [row] if isinstance(row, int) else list(row)
+        parts = [f"id IN ({', '.join(map(str, rows))})"] if rows else []
+        parts += [f"({where}\n)"] if where else []
+        wanted = replace(wanted, selects=(Select(table, " AND ".join(parts)), *wanted.selects))
+    elif row is not None or where is not None:
+        raise InputError("--row and --where", "they are about a table; name it with --table")
+    if (start is None) != (end is None):
+        raise InputError("--from and --to", "a path has two ends; give both")
+    names = (around,) if isinstance(around, str) else tuple(around)
+    default = 2 if names else wanted.radius
+    return replace(
+        wanted,
+        around=names,
+        radius=default if radius is None else radius,
+        between=None if start is None or end is None else (start, end),
+    )
+
+
+def views_with_rows(facts: Facts, known: Views | None = None) -> dict[str, int]:
+    """The named views that have something to draw of this program, with the number of rows.
+
+    Fills the tables that the views are of.
+    """
+    known = known or views()
+    found = {}
+    for name, view in known.views.items():
+        position = _position(facts.program, None, view.prefer_stage)
+        count = sum(len(row_ids(facts, position, one)) for one in view.select)
+        if count:
+            found[name] = count
+    return found
+
+
+def _position(program: Program, stage: str | None, prefer: Sequence[str]) -> int:
+    """The module to draw: of the stage that is asked for or preferred, else the one that runs."""
+    for name in (stage, *prefer):
+        module = program.stage(name) if name is not None else None
+        if module is not None:
+            return program.index(module)
+        if name is not None and name == stage:
+            raise InputError(
+                program.name, f"no stage {stage!r}; there are {', '.join(program.stages)}"
+            )
+    return program.index(program.main)
+
+
+def _caption(figure: Figure) -> Iterator[str]:
+    if figure.about:
+        yield f"{figure.about[:1].upper()}{figure.about[1:]}."
+    several = len(figure.panels) > 1
+    for one in figure.panels:
+        head = f"{one.title or one.name}: " if several else ""
+        yield head + "; ".join(_left_out(one))
+        if one.about:
+            yield head + ", ".join(one.about)
+    yield f"drawn by hlolens {__version__}"
+
+
+def _left_out(one: Panel) -> Iterator[str]:
+    yield f"{count_text(len(one.nodes))} of {count_text(one.total)} instructions are drawn"
+    parts = [
+        f"{count_text(one.left_out[why])} that {words}"
+        for why, words in _WHY.items()
+        if why in one.left_out
+    ]
+    if parts:
+        yield f"left out beside them: {', '.join(parts)}"
+    yield from one.notes
+
+
+def _alt(figure: Figure) -> Iterator[str]:
+    if figure.about:
+        yield f"{figure.about[:1].upper()}{figure.about[1:]}."
+    for one in figure.panels:
+        yield f"Dataflow of {one.title or one.name} ({one.stage}), {len(one.nodes)} instructions:"
+        yield "; ".join(_told(one)) + "."
+
+
+def _told(one: Panel) -> Iterable[str]:
+    into: dict[str, list[str]] = {}
+    for edge in one.edges:
+        into.setdefault(edge.target, []).append(edge.source)
+    by_id = {node.id: node for node in one.nodes}
+    for node in one.nodes:
+        roles = f" ({', '.join(node.roles)})" if node.roles else ""
+        sources = [by_id[source].name for source in into.get(node.id, ())]
+        taken = f" from {', '.join(sources)}" if sources else ""
+        yield f"{node.name}, {node.instr.opcode}{roles}{taken}"

@@ -1,0 +1,193 @@
+"""A panel from a selection: what is drawn of one module, with its paths, frames and words."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from hlo_lens.analysis import ModuleAnalysis
+from hlo_lens.facts import Facts
+from hlo_lens.figure.framing import clusters, frames_around
+from hlo_lens.figure.model import Edge, Node, Panel
+from hlo_lens.figure.near import Pruning, between, everything, neighbours, why_left_out
+from hlo_lens.figure.origin import provenance
+from hlo_lens.figure.paths import MOST_BETWEEN, Path, Walk
+from hlo_lens.figure.selecting import (
+    NothingSelectedError,
+    Selection,
+    Wanted,
+    frames_of,
+    instruction_named,
+    select,
+)
+from hlo_lens.figure.views import Views
+from hlo_lens.files import InputError
+from hlo_lens.hlo import Instruction
+from hlo_lens.present.quantities import count_text
+
+NODES = 40
+"""How many instructions a figure draws unless it is told otherwise: what a page can hold."""
+
+
+def panel(
+    facts: Facts,
+    position: int,
+    wanted: Wanted,
+    known: Views,
+    *,
+    most: int = NODES,
+    title: str = "",
+    prefix: str = "",
+    keep: Sequence[str] = (),
+) -> Panel:
+    """What is drawn of module `position`, about `most` nodes. `prefix` begins the ids of its nodes;
+    `keep` names kinds of instructions of `known.prune` that are drawn too.
+
+    Raises `InputError` for a table, condition or name that is not there and for a whole module that
+    is too large, `NothingSelectedError` where nothing is what was asked for.
+    """
+    program = facts.program
+    module = program.modules[position]
+    analysis = program.analysis(module)
+    by_opcode = {
+        opcode: why for why, opcodes in known.prune.items() if why not in keep for opcode in opcodes
+    }
+    pruning = Pruning(module, by_opcode)
+    chosen = select(facts, position, wanted, most)
+    _add_nearby(chosen, analysis, wanted, pruning, most)
+    frames = frames_around(analysis, chosen.roles)
+    drawn = [one for one in chosen.roles if one not in frames and not _is_carry(one, analysis)]
+    drawn.sort(key=lambda one: one.id)
+    nodes = _nodes(facts, position, drawn, chosen, known, prefix)
+    walk = Walk(analysis, set(drawn), frames, lambda one: pruning.why(one) is not None)
+    edges = tuple(_edges(walk, drawn, {node.instr: node.id for node in nodes}))
+    if walk.gave_up:
+        chosen.notes.append(
+            f"paths through more than {MOST_BETWEEN} instructions that compute are not drawn"
+        )
+    boundaries = [one for frame in wanted.frames for one in frames_of(facts, position, frame)]
+    return Panel(
+        title=title,
+        name=module.name,
+        stage=program.stages[position],
+        file=module.filename,
+        nodes=nodes,
+        edges=edges,
+        clusters=clusters(analysis, nodes, boundaries, chosen.roles, prefix),
+        about=provenance(program),
+        total=module.instruction_count,
+        left_out=why_left_out(set(drawn), frames, pruning.why),
+        notes=tuple(chosen.notes),
+        sha256=hashlib.sha256(module.text.encode(errors="replace")).hexdigest(),
+    )
+
+
+def _is_carry(instr: Instruction, analysis: ModuleAnalysis) -> bool:
+    """Whether it is the tuple that a called computation is given: what is in it is drawn."""
+    return (
+        instr.opcode == "parameter"
+        and instr.shape_text.startswith("(")
+        and bool(analysis.graph.callers(instr.computation))
+    )
+
+
+def _add_nearby(
+    chosen: Selection, analysis: ModuleAnalysis, wanted: Wanted, pruning: Pruning, most: int
+) -> None:
+    """Add what lies between, around, or everything, as far as the figure has room."""
+    module = analysis.module
+    if wanted.everything:
+        whole = everything(module, analysis, pruning)
+        if len(whole) > most:
+            raise InputError(
+                module.filename or module.name,
+                f"{count_text(len(whole))} instructions are too many for one figure; choose some "
+                "with --view, --table, --around or --from and --to, or allow more with --nodes",
+            )
+        chosen.roles.update(dict.fromkeys(whole, ()))
+        return
+    if wanted.between:
+        first, last = (instruction_named(module, name) for name in wanted.between)
+        _add_between(chosen, analysis, first, last, pruning, most)
+    for near in neighbours(analysis, list(chosen.roles), wanted.radius, pruning):
+        room = most - len(chosen.roles)
+        if len(near) > room:
+            chosen.notes.append(f"{count_text(len(near) - max(room, 0))} neighbours left out")
+        chosen.roles.update(dict.fromkeys(near[: max(room, 0)], ()))
+
+
+def _add_between(
+    chosen: Selection,
+    analysis: ModuleAnalysis,
+    first: Instruction,
+    last: Instruction,
+    pruning: Pruning,
+    most: int,
+) -> None:
+    way = between(analysis, first, last)
+    if not way:
+        raise NothingSelectedError(f"no operand path from %{first.name} to %{last.name}")
+    chosen.add(first, "from")
+    chosen.add(last, "to")
+    inside = [one for one in way if pruning.why(one) is None and one not in chosen.roles]
+    room = max(0, most - len(chosen.roles))
+    if len(inside) > room:
+        chosen.notes.append(
+            f"{count_text(len(inside) - room)} more instructions lie on the paths between"
+        )
+    chosen.roles.update(dict.fromkeys(inside[:room], ()))
+
+
+def _nodes(
+    facts: Facts,
+    position: int,
+    drawn: Iterable[Instruction],
+    chosen: Selection,
+    known: Views,
+    prefix: str,
+) -> tuple[Node, ...]:
+    analysis = facts.program.analysis(facts.program.modules[position])
+    families = _families(facts, position, known)
+    return tuple(
+        Node(
+            id=f"{prefix}i{instr.id}",
+            instr=instr,
+            roles=tuple(role for role in chosen.roles[instr] if role),
+            phase=analysis.phase(instr).phase,
+            family=families.get(instr.opcode),
+        )
+        for instr in drawn
+    )
+
+
+def _families(facts: Facts, position: int, known: Views) -> Mapping[str, str]:
+    name, key, value = known.families
+    table = facts.table(name)
+    at, key_at, value_at = (table.position(one) for one in ("module", key, value))
+    return {str(row[key_at]): str(row[value_at]) for row in facts.rows(name) if row[at] == position}
+
+
+def _edges(
+    walk: Walk, drawn: Iterable[Instruction], ids: Mapping[Instruction, str]
+) -> Iterable[Edge]:
+    """One edge a source and target: the shortest path; how many more operands it reaches."""
+    for target in drawn:
+        best: dict[Instruction, Path] = {}
+        also: dict[Instruction, int] = {}
+        for path in walk.into(target):
+            also[path.source] = also.get(path.source, -1) + 1
+            known = best.get(path.source)
+            if known is None or (path.around, len(path.through)) < (
+                known.around, len(known.through),
+            ):  # fmt: skip
+                best[path.source] = path
+        for source, path in best.items():
+            yield Edge(
+                source=ids[source],
+                target=ids[target],
+                operand=path.operand,
+                element=path.element,
+                through=path.through,
+                next_iteration=path.around,
+                also=also[source],
+            )

@@ -1,0 +1,185 @@
+"""Which instructions a figure is about: members of rows, names, what lies between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlo_lens.facts import Cell, Facts, UnknownTableError
+from hlo_lens.facts.sqlite import QueryError, run_query
+from hlo_lens.figure.views import Frame, Select, View
+from hlo_lens.files import InputError
+from hlo_lens.hlo import Instruction, Module
+from hlo_lens.present.cells import Cells
+from hlo_lens.present.quantities import count_text
+from hlo_lens.show import find, suggestions
+
+
+class NothingSelectedError(LookupError):
+    """No row, or no instruction, is what was asked for: the answer is no."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to draw. Of `selects`, `around` and `between` any may be given; none: the whole module.
+
+    around: names, with the instructions at most `radius` computing steps away. between: two names
+    with what lies on the operand paths from the one to the other. frames and names: of the view.
+    """
+
+    selects: tuple[Select, ...] = ()
+    around: tuple[str, ...] = ()
+    radius: int = 0
+    between: tuple[str, str] | None = None
+    frames: tuple[Frame, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def everything(self) -> bool:
+        return not (self.selects or self.around or self.between)
+
+
+@dataclass(slots=True)
+class Selection:
+    """Roles by instruction, in order of importance. `notes` say what did not fit."""
+
+    roles: dict[Instruction, tuple[str, ...]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, instr: Instruction, role: str) -> None:
+        roles = self.roles.get(instr, ())
+        if role not in roles:
+            self.roles[instr] = (*roles, role)
+
+
+def wanted_of(view: View) -> Wanted:
+    """What a named view draws."""
+    return Wanted(view.select, radius=view.around, frames=view.frame, names=view.names)
+
+
+def select(facts: Facts, position: int, wanted: Wanted, most: int) -> Selection:
+    """The instructions of module `position` that are asked for by row or name, about `most`.
+
+    A row's members are taken together or not at all, but for those of the first. Raises
+    `InputError` for a table, a condition or a name that is not there, `NothingSelectedError` where
+    no row is what was asked for.
+    """
+    found = Selection()
+    counts = [0, 0]
+    for one in wanted.selects:
+        ids = row_ids(facts, position, one)
+        counts[0] += len(ids)
+        counts[1] += _take(facts, position, one, ids, wanted.names, found, most)
+    module = facts.program.modules[position]
+    for name in wanted.around:
+        found.add(instruction_named(module, name), "asked for")
+    if wanted.selects and not found.roles:
+        raise NothingSelectedError(_nothing(facts, position, wanted.selects))
+    if counts[1] < counts[0]:
+        found.notes.append(f"{count_text(counts[1])} of {count_text(counts[0])} rows drawn")
+    return found
+
+
+def row_ids(facts: Facts, position: int, one: Select) -> list[int]:
+    """The ids of the rows that are asked for, in order."""
+    try:
+        facts.table(one.table)
+    except UnknownTableError as problem:
+        raise InputError("--table", str(problem)) from None
+    where = f" AND (\n{one.where}\n)" if one.where else ""
+    sql = f'SELECT id FROM "{one.table}" WHERE module = {position}{where}\n ORDER BY '
+    sql += f"{one.order or 'id'}\n LIMIT {-1 if one.rows is None else one.rows}"
+    try:
+        rows = run_query((facts,), sql).rows
+    except QueryError as problem:
+        raise InputError(f"rows of {one.table}", str(problem)) from None
+    return [row[0] for row in rows if isinstance(row[0], int)]
+
+
+def _take(
+    facts: Facts,
+    position: int,
+    one: Select,
+    ids: Sequence[int],
+    names: Mapping[str, str],
+    found: Selection,
+    most: int,
+) -> int:
+    """Add the members of these rows until the figure is full; how many rows were added."""
+    members = members_of(facts, position, one.table, one.roles)
+    module = facts.program.modules[position]
+    taken = 0
+    for id in ids:
+        own = members.get(id, ())
+        new = {instr for instr, _ in own if module.instruction(instr) not in found.roles}
+        if found.roles and len(found.roles) + len(new) > most:
+            break
+        for instr, role in own[: 4 * most]:
+            found.add(module.instruction(instr), names.get(role, role))
+        taken += 1
+    return taken
+
+
+def members_of(
+    facts: Facts, position: int, table: str, roles: Sequence[str] = ()
+) -> dict[int, list[tuple[int, str]]]:
+    """(instruction id, role) of each row of a table; `instr` itself of one without members."""
+    found: dict[int, list[tuple[int, str]]] = {}
+    for member in facts.members(table):
+        if member.module == position and (not roles or member.role in roles):
+            found.setdefault(member.row, []).append((member.instr, member.role))
+    its = facts.table(table)
+    if not roles and "instr" in its.names:
+        at, module_at, id_at = (its.position(name) for name in ("instr", "module", "id"))
+        for row in facts.rows(table):
+            id, instr = row[id_at], row[at]
+            if row[module_at] == position and isinstance(id, int) and isinstance(instr, int):
+                found.setdefault(id, [(instr, table)])
+    return found
+
+
+def frames_of(
+    facts: Facts, position: int, frame: Frame
+) -> Iterator[tuple[str, frozenset[Instruction]]]:
+    """The label and the members of each row that a frame goes around."""
+    table = facts.table(frame.table)
+    ids = set(row_ids(facts, position, Select(frame.table, frame.where)))
+    read = Cells(facts.program).reader(table, Cell(frame.label))
+    at, module_at = table.position("id"), table.position("module")
+    members = members_of(facts, position, frame.table, frame.roles)
+    module = facts.program.modules[position]
+    for row in facts.rows(frame.table):
+        id = row[at]
+        if row[module_at] == position and isinstance(id, int) and id in ids:
+            inside = frozenset(module.instruction(one) for one, _ in members.get(id, ()))
+            yield read(row) or frame.label, inside
+
+
+def _nothing(facts: Facts, position: int, selects: Sequence[Select]) -> str:
+    tables = " and ".join(dict.fromkeys(one.table for one in selects))
+    stage = facts.program.stages[position]
+    conditions = [one.where for one in selects if one.where]
+    where = f" where {conditions[0]}" if len(selects) == 1 and conditions else ""
+    others = [
+        other
+        for at, other in enumerate(facts.program.stages)
+        if at != position and any(row_ids(facts, at, one) for one in selects)
+    ]
+    hint = f"; there are some in {', '.join(others)}: --stage" if others else ""
+    return f"no rows of {tables}{where} in {facts.program.name} ({stage}){hint}"
+
+
+def instruction_named(module: Module, wanted: str) -> Instruction:
+    """The instruction that `name`, `%name`, `computation/name` or `#id` means.
+
+    Raises `InputError` with suggestions where there is none, or which ones where there are several.
+    """
+    found, _ = find(module, wanted)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = ", ".join(f"{one.computation.name}/{one.name}" for one in found[:8])
+        raise InputError(wanted, f"several instructions have that name: {places}")
+    close = suggestions(module, wanted)
+    hint = f"; did you mean {', '.join(close)}?" if close else ""
+    raise InputError(wanted, f"no such instruction in {module.name}{hint}")

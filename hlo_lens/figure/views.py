@@ -1,0 +1,219 @@
+"""Named views: which rows a figure draws and how, as data in TOML that a user can extend.
+
+`data/views.toml` says what the keys mean. A view of a user's file comes before a built-in one of
+the same name; its `[prune]` lists and `[families]` replace the built-in ones.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from hlo_lens.files import InputError
+
+ColorBy = Literal["phase", "family"]
+COLORS: tuple[ColorBy, ...] = ("phase", "family")
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Rows whose members are drawn: those of `table` for which the SQL condition `where` holds, in
+    `order`, at most `rows`; of them the members in `roles`, or all."""
+
+    table: str
+    where: str = ""
+    order: str = ""
+    rows: int | None = None
+    roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame around the drawn members of each row that lie in one computation. `label` has columns
+    of the row in braces."""
+
+    table: str
+    label: str
+    where: str = ""
+    roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is drawn under a name; `data/views.toml` says what the fields mean.
+
+    kind: `graph`, or `lanes` for the schedule, which `lanes` then describes.
+    """
+
+    name: str
+    about: str
+    kind: Literal["graph", "lanes"] = "graph"
+    color: ColorBy = "phase"
+    around: int = 0
+    prefer_stage: tuple[str, ...] = ()
+    select: tuple[Select, ...] = ()
+    frame: tuple[Frame, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    lanes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """Views by name; `prune`: why an opcode is not drawn → the opcodes; `families`: the table, key
+    column and value column that tell the family of an opcode."""
+
+    views: Mapping[str, View]
+    prune: Mapping[str, frozenset[str]]
+    families: tuple[str, str, str]
+
+    def view(self, name: str) -> View:
+        """The view of that name. Raises `InputError` with what there is."""
+        if name in self.views:
+            return self.views[name]
+        close = difflib.get_close_matches(name, list(self.views), n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise InputError("--view", f"no view {name!r}{hint}; there are {', '.join(self.views)}")
+
+
+def views(paths: Sequence[str | Path] = ()) -> Views:
+    """The views of the user's files, the first before the later ones, then the built-in ones.
+
+    Raises `InputError` where a file is no TOML or says what no view has, `OSError` where it cannot
+    be read.
+    """
+    found: dict[str, View] = {}
+    prune: dict[str, frozenset[str]] = {}
+    families: tuple[str, str, str] | None = None
+    for path in paths:
+        its = _read(str(path), Path(path).read_bytes())
+        for name, view in its.views.items():
+            found.setdefault(name, view)
+        prune = {**its.prune, **prune}
+        families = families or (its.families if its.families[0] else None)
+    built_in = _built_in()
+    return Views(
+        {**found, **{name: one for name, one in built_in.views.items() if name not in found}},
+        {**built_in.prune, **prune},
+        families or built_in.families,
+    )
+
+
+@cache
+def _built_in() -> Views:
+    place = resources.files("hlo_lens.figure") / "data" / "views.toml"
+    return _read("views.toml", place.read_bytes())
+
+
+def _read(path: str, data: bytes) -> Views:
+    try:
+        content = tomllib.loads(data.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(path, f"not TOML: {error}") from None
+    try:
+        _check(content, {"view", "prune", "families"}, "the file")
+        read = [_view(one) for one in _tables(content, "view")]
+        prune = {
+            why: frozenset(_texts(opcodes, f"prune.{why}"))
+            for why, opcodes in _table(content, "prune").items()
+        }
+        families = _table(content, "families")
+        _check(families, {"table", "key", "value"}, "[families]")
+        table, key, value = (str(families.get(name, "")) for name in ("table", "key", "value"))
+    except (TypeError, ValueError) as error:
+        raise InputError(path, str(error)) from None
+    return Views({view.name: view for view in read}, prune, (table, key, value))
+
+
+def _view(given: Mapping[str, Any]) -> View:
+    name = given.get("name")
+    if not isinstance(name, str) or not name:
+        raise ValueError("a [[view]] has a name")
+    where = f"view {name}"
+    _check(given, {one.name for one in fields(View)}, where)
+    kind, color = given.get("kind", "graph"), given.get("color", "phase")
+    if kind not in ("graph", "lanes"):
+        raise ValueError(f"{where}: kind is graph or lanes, not {kind!r}")
+    if color not in COLORS:
+        raise ValueError(f"{where}: color is {' or '.join(COLORS)}, not {color!r}")
+    names = _table(given, "names")
+    return View(
+        name=name,
+        about=_text(given, "about", where),
+        kind=kind,
+        color=color,
+        around=_count(given.get("around", 0), f"{where}: around"),
+        prefer_stage=_texts(given.get("prefer_stage", []), f"{where}: prefer_stage"),
+        select=tuple(_select(one, where) for one in _tables(given, "select")),
+        frame=tuple(_frame(one, where) for one in _tables(given, "frame")),
+        names={role: _text(names, role, f"{where}: names") for role in names},
+        lanes=_table(given, "lanes"),
+    )
+
+
+def _select(given: Mapping[str, Any], where: str) -> Select:
+    _check(given, {one.name for one in fields(Select)}, f"{where}: select")
+    rows = given.get("rows")
+    return Select(
+        table=_text(given, "table", f"{where}: select"),
+        where=str(given.get("where", "")),
+        order=str(given.get("order", "")),
+        rows=None if rows is None else _count(rows, f"{where}: rows"),
+        roles=_texts(given.get("roles", []), f"{where}: roles"),
+    )
+
+
+def _frame(given: Mapping[str, Any], where: str) -> Frame:
+    _check(given, {one.name for one in fields(Frame)}, f"{where}: frame")
+    return Frame(
+        table=_text(given, "table", f"{where}: frame"),
+        label=_text(given, "label", f"{where}: frame"),
+        where=str(given.get("where", "")),
+        roles=_texts(given.get("roles", []), f"{where}: roles"),
+    )
+
+
+def _check(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    for key in given:
+        if key not in known:
+            close = difflib.get_close_matches(key, list(known), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; there are {sorted(known)}"
+            raise ValueError(f"{where} has no key {key!r}{hint}")
+
+
+def _text(given: Mapping[str, Any], key: str, where: str) -> str:
+    value = given.get(key)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{where}: {key} is a text, not {value!r}")
+    return value
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"{where} is a list of texts, not {value!r}")
+    return tuple(value)
+
+
+def _count(value: object, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{where} is a number from 0, not {value!r}")
+    return value
+
+
+def _table(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = given.get(key, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"{key} is a table, not {value!r}")
+    return value
+
+
+def _tables(given: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = given.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise ValueError(f"[[{key}]] are tables, not {value!r}")
+    return value
