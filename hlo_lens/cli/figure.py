@@ -16,6 +16,7 @@ from hlo_lens.cli.common import (
     error,
     note,
     open_binary_output,
+    open_output,
     tell_of_broken_passes,
     verb,
 )
@@ -109,6 +110,10 @@ def _format(output: str | None, output_format: Format | None) -> Format:
 
 def _write(figure: Figure, form: Format, output: str | None) -> None:
     """Write the figure; where no layout engine is there, the DOT of it beside."""
+    if form == "dot":
+        with open_output(output) as stream:
+            stream.write(figure.dot())
+        return
     from hlo_lens.figure.layout import LayoutError
 
     try:
@@ -117,12 +122,12 @@ def _write(figure: Figure, form: Format, output: str | None) -> None:
         error(problem.render())
         if output is not None and output != "-":
             beside = str(Path(output).with_suffix(".dot"))
-            with open_binary_output(beside) as stream:
-                stream.write(figure.render("dot"))
+            with open_output(beside) as stream:
+                stream.write(figure.dot())
             note(f"the DOT is in {beside}")
         return
-    with open_binary_output(output) as stream:
-        if form in ("png", "pdf") and stream.isatty():
+    with open_binary_output(output) as binary:
+        if form in ("png", "pdf") and binary.isatty():
             error(f"{form} is not for a terminal; name a file with -o")
             return
-        stream.write(data)
+        binary.write(data)

@@ -234,7 +234,7 @@ def _used(panels: Iterable[Panel], theme: Theme, color: ColorBy) -> Iterator[tup
 
 
 def _swatch(paint: Paint, word: str) -> str:
-    """An entry of the legend: a square in the colour, or the look in words where it is no colour."""
+    """An entry of the legend: a square in the colour, or the look in words."""
     if paint.word:
         return text(f"{paint.word}: {word}")
     return f'<FONT COLOR="{paint.line}">■</FONT> {text(word)}'

@@ -12,7 +12,7 @@ from hlo_lens._version import __version__
 from hlo_lens.facts import Facts
 from hlo_lens.figure.dot import dot_text
 from hlo_lens.figure.model import Panel
-from hlo_lens.figure.panels import NODES, panel
+from hlo_lens.figure.panels import NODES, panel, whole
 from hlo_lens.figure.selecting import Wanted, row_ids, wanted_of
 from hlo_lens.figure.themes import ThemeName, theme
 from hlo_lens.figure.views import ColorBy, Select, View, Views, views
@@ -158,10 +158,13 @@ def draw(
     panels = []
     for number, one in enumerate(given):
         facts = one if isinstance(one, Facts) else Facts(one)
+        position = _position(facts.program, stage, prefer)
+        if wanted.everything:
+            _refuse_large(facts, position, known, keep, nodes)
         panels.append(
             panel(
                 facts,
-                _position(facts.program, stage, prefer),
+                position,
                 wanted,
                 known,
                 most=nodes,
@@ -201,6 +204,23 @@ def _wanted(
         around=names,
         radius=default if radius is None else radius,
         between=None if start is None or end is None else (start, end),
+    )
+
+
+def _refuse_large(
+    facts: Facts, position: int, known: Views, keep: Sequence[str], most: int
+) -> None:
+    """Raises `InputError` where the whole module is too large, with what could be drawn instead."""
+    count = len(whole(facts, position, known, keep))
+    if count <= most:
+        return
+    module = facts.program.modules[position]
+    named = [f"--view {name} ({count_text(n)} rows)" for name, n in views_with_rows(facts).items()]
+    raise InputError(
+        module.filename or module.name,
+        f"{count_text(count)} instructions are too many for one figure; choose some with "
+        + ", ".join([*named, "--table, --around NAME or --from NAME --to NAME"])
+        + ", or allow more with --nodes",
     )
 
 

@@ -21,8 +21,7 @@ from hlo_lens.figure.selecting import (
     select,
 )
 from hlo_lens.figure.views import Views
-from hlo_lens.files import InputError
-from hlo_lens.hlo import Instruction
+from hlo_lens.hlo import Instruction, Module
 from hlo_lens.present.quantities import count_text
 
 NODES = 40
@@ -49,10 +48,7 @@ def panel(
     program = facts.program
     module = program.modules[position]
     analysis = program.analysis(module)
-    by_opcode = {
-        opcode: why for why, opcodes in known.prune.items() if why not in keep for opcode in opcodes
-    }
-    pruning = Pruning(module, by_opcode)
+    pruning = _pruning(module, known, keep)
     chosen = select(facts, position, wanted, most)
     _add_nearby(chosen, analysis, wanted, pruning, most)
     frames = frames_around(analysis, chosen.roles)
@@ -82,6 +78,17 @@ def panel(
     )
 
 
+def whole(facts: Facts, position: int, known: Views, keep: Sequence[str]) -> list[Instruction]:
+    """What is drawn of the whole module `position`, where nothing is chosen."""
+    module = facts.program.modules[position]
+    return everything(module, facts.program.analysis(module), _pruning(module, known, keep))
+
+
+def _pruning(module: Module, known: Views, keep: Sequence[str]) -> Pruning:
+    kinds = {why: opcodes for why, opcodes in known.prune.items() if why not in keep}
+    return Pruning(module, {opcode: why for why, opcodes in kinds.items() for opcode in opcodes})
+
+
 def _is_carry(instr: Instruction, analysis: ModuleAnalysis) -> bool:
     """Whether it is the tuple that a called computation is given: what is in it is drawn."""
     return (
@@ -97,14 +104,7 @@ def _add_nearby(
     """Add what lies between, around, or everything, as far as the figure has room."""
     module = analysis.module
     if wanted.everything:
-        whole = everything(module, analysis, pruning)
-        if len(whole) > most:
-            raise InputError(
-                module.filename or module.name,
-                f"{count_text(len(whole))} instructions are too many for one figure; choose some "
-                "with --view, --table, --around or --from and --to, or allow more with --nodes",
-            )
-        chosen.roles.update(dict.fromkeys(whole, ()))
+        chosen.roles.update(dict.fromkeys(everything(module, analysis, pruning), ()))
         return
     if wanted.between:
         first, last = (instruction_named(module, name) for name in wanted.between)

@@ -54,8 +54,8 @@ def theme(name: ThemeName) -> Theme:
     """The theme of that name."""
     place = resources.files("hlo_lens.figure") / "data" / "themes.toml"
     given = tomllib.loads(place.read_text(encoding="utf-8"))[name]
-    paints = {
-        by: {value: Paint(**paint) for value, paint in given.pop(by).items()}
+    phase, family = (
+        {value: Paint(**paint) for value, paint in given.pop(by).items()}
         for by in ("phase", "family")
-    }
-    return Theme(name=name, **given, **paints)
+    )
+    return Theme(name=name, phase=phase, family=family, **given)
