@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hlo_lens.figure.escape import text, tooltip
@@ -24,13 +24,19 @@ _MOST_TOLD = 12  # instructions of a contracted edge, in its tooltip
 _LONGEST = 1000  # characters of an instruction's text in its tooltip
 _CAPTION = 96  # characters of a line of the caption
 
-_PHASES = {"fwd": "forward", "bwd": "backward", "remat": "rematerialized", "other": "other"}
-
 
 def dot_text(
-    panels: Sequence[Panel], theme: Theme, color: ColorBy, caption: Sequence[str], name: str
+    panels: Sequence[Panel],
+    theme: Theme,
+    color: ColorBy,
+    words: Mapping[str, str],
+    caption: Sequence[str],
+    name: str,
 ) -> str:
-    """The DOT of a figure: a frame a panel, side by side, the legend and the caption below."""
+    """The DOT of a figure: a frame a panel, side by side, the legend and the caption below.
+
+    `words`: what a phase or family reads as in the legend.
+    """
     import graphviz
 
     graph = graphviz.Digraph(name="figure")
@@ -46,7 +52,7 @@ def dot_text(
         ranksep="0.32",
         pad="0.15",
         tooltip=tooltip(name),
-        label=_below(panels, theme, color, caption),
+        label=_below(panels, theme, color, words, caption),
     )
     graph.attr("node", shape="box", fontname=_FONT, fontsize="11", margin="0.10,0.05")
     graph.attr("edge", fontname=_FONT, fontsize="9", color=theme.line, fontcolor=theme.muted,
@@ -76,10 +82,10 @@ def _add_panel(
         )
         for cluster in panel.clusters:
             _add_cluster(frame, cluster, nodes, theme, color)
-    passes = {node.id: node.phase for node in panel.nodes}
+    phases = {node.id: node.phase for node in panel.nodes}
     for edge in panel.edges:
-        crosses = passes[edge.source] == "fwd" and passes[edge.target] in ("bwd", "remat")
-        graph.edge(edge.source, edge.target, **_edge(edge, nodes, theme, crosses))
+        look = _edge(edge, nodes, theme, _crosses(edge, phases))
+        graph.edge(edge.source, edge.target, **look)
 
 
 def _add_cluster(
@@ -179,8 +185,8 @@ def _shape(shape_text: str) -> list[str]:
 def _edge(edge: Edge, nodes: dict[str, Node], theme: Theme, crosses: bool) -> dict[str, str]:
     source, target = nodes[edge.source].instr, nodes[edge.target].instr
     marks = ["#" + "#".join(map(str, edge.element))] if edge.element else []
-    if edge.through:
-        marks.append(count_text(len(edge.through)))
+    if edge.left_out:
+        marks.append(count_text(len(edge.left_out)))
     if edge.next_iteration:
         marks.append("next iteration")
     way = [f"%{source.name}", *_told(edge), f"%{target.name}, operand {edge.operand}"]
@@ -190,12 +196,19 @@ def _edge(edge: Edge, nodes: dict[str, Node], theme: Theme, crosses: bool) -> di
     if marks:
         found["label"] = f"<{text(' · '.join(marks))}>"
     if edge.next_iteration:
-        found |= {"style": "dotted", "constraint": "false"}
-    elif edge.through:
+        found["style"] = "dotted"
+        if target.computation is source.computation:
+            found["constraint"] = "false"  # it goes up
+    elif edge.left_out:
         found["style"] = "dashed"
     if crosses:
         found |= {"color": theme.cross, "penwidth": "1.6"}
     return found
+
+
+def _crosses(edge: Edge, phases: Mapping[str, str | None]) -> bool:
+    """Whether it goes from the forward to the backward pass, what is computed again included."""
+    return phases[edge.source] == "fwd" and phases[edge.target] in ("bwd", "remat")
 
 
 def _told(edge: Edge) -> Iterator[str]:
@@ -205,9 +218,17 @@ def _told(edge: Edge) -> Iterator[str]:
         yield f"… {len(edge.through) - _MOST_TOLD} more"
 
 
-def _below(panels: Sequence[Panel], theme: Theme, color: ColorBy, caption: Sequence[str]) -> str:
+def _below(
+    panels: Sequence[Panel],
+    theme: Theme,
+    color: ColorBy,
+    words: Mapping[str, str],
+    caption: Sequence[str],
+) -> str:
     """The legend and the caption, as one HTML-like label."""
-    swatches = [_swatch(paint, word) for word, paint in _used(panels, theme, color)]
+    swatches = [
+        _swatch(paint, words.get(value, value)) for value, paint in _used(panels, theme, color)
+    ]
     rows = [f'<TR><TD ALIGN="LEFT">{"   ".join(swatches)}</TD></TR>'] if swatches else []
     signs = "; ".join(_signs(panels))
     for part in (*([signs] if signs else []), *caption):
@@ -217,7 +238,7 @@ def _below(panels: Sequence[Panel], theme: Theme, color: ColorBy, caption: Seque
 
 
 def _used(panels: Iterable[Panel], theme: Theme, color: ColorBy) -> Iterator[tuple[str, Paint]]:
-    """What the colours of the drawn nodes mean: a word and how it looks."""
+    """The phases or families of the drawn nodes, and how they look."""
     values = {
         (node.phase if color == "phase" else node.family)
         for panel in panels
@@ -226,7 +247,7 @@ def _used(panels: Iterable[Panel], theme: Theme, color: ColorBy) -> Iterator[tup
     paints = theme.phase if color == "phase" else theme.family
     for value, paint in paints.items():
         if value in values and value != "other":
-            yield _PHASES.get(value, value), paint
+            yield value, paint
     rest = sorted(one or "not known" for one in values if one is None or one not in paints)
     rest += ["other"] if "other" in values else []
     if rest:
@@ -243,8 +264,11 @@ def _swatch(paint: Paint, word: str) -> str:
 def _signs(panels: Iterable[Panel]) -> Iterator[str]:
     """What the lines mean, of those that are drawn."""
     edges = [edge for panel in panels for edge in panel.edges]
-    if any(edge.through and not edge.next_iteration for edge in edges):
-        yield "dashed: through that many instructions that are not drawn"
+    phases = {node.id: node.phase for panel in panels for node in panel.nodes}
+    if any(edge.left_out for edge in edges):
+        yield "dashed, with a number: through that many instructions that are not drawn"
+    if any(_crosses(edge, phases) for edge in edges):
+        yield "thick edge: from the forward to the backward pass"
     if any(edge.next_iteration for edge in edges):
         yield "dotted: to the loop's next iteration"
     if any(edge.element for edge in edges):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,8 @@ from hlo_lens.program import Program
 Format = Literal["svg", "png", "pdf", "dot"]
 FORMATS: tuple[Format, ...] = ("svg", "png", "pdf", "dot")
 
+_PHASES = {"fwd": "forward", "bwd": "backward", "remat": "rematerialized"}
+
 _WHY = {
     "others": "were not asked for",
     "layout": "change layout, shape or dtype only",
@@ -33,7 +35,8 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What was drawn. `color`: what the colours of nodes tell; `about`: the sentence of its view.
+    """What was drawn. `color`: what the colours of nodes tell; `about`: the sentence of its view;
+    `words`: what a phase or family reads as.
 
     A figure with one panel is about one program; several stand side by side.
     """
@@ -41,6 +44,7 @@ class Figure:
     panels: tuple[Panel, ...]
     color: ColorBy
     about: str
+    words: Mapping[str, str] = field(default_factory=dict)
     theme: ThemeName = "light"
 
     @property
@@ -62,7 +66,7 @@ class Figure:
     def dot(self, theme_name: ThemeName | None = None) -> str:
         """The DOT text: the same for the same figure."""
         chosen = theme(theme_name or self.theme)
-        return dot_text(self.panels, chosen, self.color, self.caption, self.title)
+        return dot_text(self.panels, chosen, self.color, self.words, self.caption, self.title)
 
     def render(self, output_format: Format, theme_name: ThemeName | None = None) -> bytes:
         """The laid-out figure. Raises `LayoutError` where no layout engine is installed."""
@@ -174,7 +178,14 @@ def draw(
             )
         )
     by = color or (chosen.color if chosen is not None else "phase")
-    return Figure(tuple(panels), by, chosen.about if chosen is not None else "", theme)
+    families = known.families.names if known.families is not None else {}
+    return Figure(
+        tuple(panels),
+        by,
+        chosen.about if chosen is not None else "",
+        _PHASES if by == "phase" else families,
+        theme,
+    )
 
 
 def _wanted(

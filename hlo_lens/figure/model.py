@@ -15,6 +15,8 @@ from hlo_lens.hlo import Instruction
 if TYPE_CHECKING:
     import networkx as nx  # type: ignore[import-untyped]
 
+_TUPLES = frozenset(("get-tuple-element", "parameter", "tuple"))
+
 ClusterKind = Literal["loop", "condition", "fusion", "call", "branch", "async", "pass", "boundary"]
 
 
@@ -23,13 +25,14 @@ class Node:
     """One instruction that is drawn.
 
     id: unique in the figure. roles: what it is to the rows that were selected; () for one that is
-    drawn as their neighbour. phase: of a training step, None where not known. family: what kind of
+    drawn as their neighbour. selected: it was asked for. phase: of a training step, None where not known. family: what kind of
     work it is, as the view's data tells. notes: short texts to print with it.
     """
 
     id: str
     instr: Instruction
     roles: tuple[str, ...] = ()
+    selected: bool = False
     phase: str | None = None
     family: str | None = None
     notes: tuple[str, ...] = ()
@@ -38,9 +41,6 @@ class Node:
     def name(self) -> str:
         return self.instr.name
 
-    @property
-    def selected(self) -> bool:
-        return bool(self.roles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,9 @@ class Edge:
     first; () where the source is itself the operand. next_iteration: the path goes round a loop, so
     the value is that of the iteration before. also: how many more operand positions of the target
     the source reaches by a path of its own.
+
+    A tuple in between is a way to write an operand (`x#1` is one without), so `left_out` has the
+    instructions of `through` that do more than make a tuple, take it apart or hand it on.
     """
 
     source: str
@@ -63,8 +66,8 @@ class Edge:
     also: int = 0
 
     @property
-    def contracted(self) -> bool:
-        return bool(self.through)
+    def left_out(self) -> tuple[Instruction, ...]:
+        return tuple(one for one in self.through if one.opcode not in _TUPLES)
 
 
 @dataclass(frozen=True, slots=True)

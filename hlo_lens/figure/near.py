@@ -77,9 +77,11 @@ def _before(
 def _after(analysis: ModuleAnalysis, instr: Instruction, pruning: Pruning) -> Iterator[Instruction]:
     waiting, seen = [instr], {instr}
     for one in waiting:
-        for user in consumers(analysis.graph, one, moves=frozenset(), enter=True):
-            user = _outermost_fusion(analysis, user, instr)
-            if user in seen or user.implied:
+        there = consumers(analysis.graph, one, moves=frozenset(), enter=False)
+        beyond = consumers(analysis.graph, one, moves=frozenset(), enter=True)
+        for consumer in (*there, *beyond):
+            user = _outermost_fusion(analysis, consumer, instr)
+            if user is None or user in seen or user.implied:
                 continue
             seen.add(user)
             if pruning.why(user) is None:
@@ -90,13 +92,16 @@ def _after(analysis: ModuleAnalysis, instr: Instruction, pruning: Pruning) -> It
 
 def _outermost_fusion(
     analysis: ModuleAnalysis, instr: Instruction, seen_from: Instruction
-) -> Instruction:
-    """The fusion around an instruction, unless the one it is seen from lies inside too."""
+) -> Instruction | None:
+    """The fusion around an instruction, unless the one it is seen from lies inside too; None
+    where several call it."""
     while instr.computation is not seen_from.computation:
-        site = analysis.graph.only_caller(instr.computation)
-        if site is None or site.kind not in ("fusion", "async", "apply"):
+        callers = analysis.graph.callers(instr.computation)
+        if not any(site.kind in ("fusion", "async", "apply") for site in callers):
             break
-        instr = site.caller
+        if len(callers) > 1:
+            return None
+        instr = callers[0].caller
     return instr
 
 

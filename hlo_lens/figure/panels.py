@@ -109,7 +109,10 @@ def _add_nearby(
     if wanted.between:
         first, last = (instruction_named(module, name) for name in wanted.between)
         _add_between(chosen, analysis, first, last, pruning, most)
+    phases = {analysis.phase(one).phase for one in chosen.roles}
     for near in neighbours(analysis, list(chosen.roles), wanted.radius, pruning):
+        if wanted.same_phase:
+            near = [one for one in near if analysis.phase(one).phase in (*phases, "other", None)]
         room = most - len(chosen.roles)
         if len(near) > room:
             chosen.notes.append(f"{count_text(len(near) - max(room, 0))} neighbours left out")
@@ -153,6 +156,7 @@ def _nodes(
             id=f"{prefix}i{instr.id}",
             instr=instr,
             roles=tuple(role for role in chosen.roles[instr] if role),
+            selected=bool(chosen.roles[instr]),
             phase=analysis.phase(instr).phase,
             family=families.get(instr.opcode),
         )
@@ -161,10 +165,12 @@ def _nodes(
 
 
 def _families(facts: Facts, position: int, known: Views) -> Mapping[str, str]:
-    name, key, value = known.families
-    table = facts.table(name)
-    at, key_at, value_at = (table.position(one) for one in ("module", key, value))
-    return {str(row[key_at]): str(row[value_at]) for row in facts.rows(name) if row[at] == position}
+    families = known.families
+    if families is None:
+        return {}
+    table = facts.table(families.table)
+    at, key, value = (table.position(one) for one in ("module", families.key, families.value))
+    return {str(row[key]): str(row[value]) for row in facts.rows(table.name) if row[at] == position}
 
 
 def _edges(

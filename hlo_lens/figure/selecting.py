@@ -24,7 +24,8 @@ class Wanted:
     """What to draw. Of `selects`, `around` and `between` any may be given; none: the whole module.
 
     around: names, with the instructions at most `radius` computing steps away. between: two names
-    with what lies on the operand paths from the one to the other. frames and names: of the view.
+    with what lies on the operand paths from the one to the other. frames, names, same_phase: as
+    in a view.
     """
 
     selects: tuple[Select, ...] = ()
@@ -33,6 +34,7 @@ class Wanted:
     between: tuple[str, str] | None = None
     frames: tuple[Frame, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    same_phase: bool = False
 
     @property
     def everything(self) -> bool:
@@ -54,7 +56,13 @@ class Selection:
 
 def wanted_of(view: View) -> Wanted:
     """What a named view draws."""
-    return Wanted(view.select, radius=view.around, frames=view.frame, names=view.names)
+    return Wanted(
+        view.select,
+        radius=view.around,
+        frames=view.frame,
+        names=view.names,
+        same_phase=view.same_phase,
+    )
 
 
 def select(facts: Facts, position: int, wanted: Wanted, most: int) -> Selection:

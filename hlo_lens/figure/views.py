@@ -59,18 +59,29 @@ class View:
     prefer_stage: tuple[str, ...] = ()
     select: tuple[Select, ...] = ()
     frame: tuple[Frame, ...] = ()
+    same_phase: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     lanes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
+class Families:
+    """Where the family of an opcode stands: a table, its column of opcodes and that of families;
+    `names`: what a family reads as."""
+
+    table: str
+    key: str
+    value: str
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Views:
-    """Views by name; `prune`: why an opcode is not drawn → the opcodes; `families`: the table, key
-    column and value column that tell the family of an opcode."""
+    """Views by name; `prune`: why an opcode is not drawn → the opcodes."""
 
     views: Mapping[str, View]
     prune: Mapping[str, frozenset[str]]
-    families: tuple[str, str, str]
+    families: Families | None
 
     def view(self, name: str) -> View:
         """The view of that name. Raises `InputError` with what there is."""
@@ -89,13 +100,13 @@ def views(paths: Sequence[str | Path] = ()) -> Views:
     """
     found: dict[str, View] = {}
     prune: dict[str, frozenset[str]] = {}
-    families: tuple[str, str, str] | None = None
+    families: Families | None = None
     for path in paths:
         its = _read(str(path), Path(path).read_bytes())
         for name, view in its.views.items():
             found.setdefault(name, view)
         prune = {**its.prune, **prune}
-        families = families or (its.families if its.families[0] else None)
+        families = families or its.families
     built_in = _built_in()
     return Views(
         {**found, **{name: one for name, one in built_in.views.items() if name not in found}},
@@ -122,12 +133,10 @@ def _read(path: str, data: bytes) -> Views:
             why: frozenset(_texts(opcodes, f"prune.{why}"))
             for why, opcodes in _table(content, "prune").items()
         }
-        families = _table(content, "families")
-        _check(families, {"table", "key", "value"}, "[families]")
-        table, key, value = (str(families.get(name, "")) for name in ("table", "key", "value"))
+        families = _families(content["families"]) if "families" in content else None
     except (TypeError, ValueError) as error:
         raise InputError(path, str(error)) from None
-    return Views({view.name: view for view in read}, prune, (table, key, value))
+    return Views({view.name: view for view in read}, prune, families)
 
 
 def _view(given: Mapping[str, Any]) -> View:
@@ -151,7 +160,8 @@ def _view(given: Mapping[str, Any]) -> View:
         prefer_stage=_texts(given.get("prefer_stage", []), f"{where}: prefer_stage"),
         select=tuple(_select(one, where) for one in _tables(given, "select")),
         frame=tuple(_frame(one, where) for one in _tables(given, "frame")),
-        names={role: _text(names, role, f"{where}: names") for role in names},
+        same_phase=given.get("same_phase") is True,
+        names={role: str(word) for role, word in names.items()},
         lanes=_table(given, "lanes"),
     )
 
@@ -176,6 +186,13 @@ def _frame(given: Mapping[str, Any], where: str) -> Frame:
         where=str(given.get("where", "")),
         roles=_texts(given.get("roles", []), f"{where}: roles"),
     )
+
+
+def _families(given: Mapping[str, Any]) -> Families:
+    _check(given, {one.name for one in fields(Families)}, "[families]")
+    table, key, value = (_text(given, name, "[families]") for name in ("table", "key", "value"))
+    names = {family: str(word) for family, word in _table(given, "names").items()}
+    return Families(table, key, value, names)
 
 
 def _check(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:
