@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hlo_lens import dumps
 from hlo_lens.dumps import AFTER, BEFORE, PARTITIONED, STAGES, UNKNOWN
@@ -15,6 +15,10 @@ from hlo_lens.hlo import Module, parse
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
+    from hlo_lens.facts import Facts
+    from hlo_lens.facts.sqlite import QueryResult
+    from hlo_lens.figure import Figure
+    from hlo_lens.notebook import Tables, TableView
 
 __all__ = ["AFTER", "BEFORE", "PARTITIONED", "STAGES", "UNKNOWN", "Program", "load", "load_dumped"]
 
@@ -30,7 +34,7 @@ class Program:
     "buffer-assignment"), what else the compile left beside the text.
     """
 
-    __slots__ = ("_analyses", "modules", "name", "side_files", "stages")
+    __slots__ = ("_analyses", "_facts", "modules", "name", "side_files", "stages")
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class Program:
         self.side_files: Mapping[str, Path] = MappingProxyType(dict(side_files or {}))
         self.name: str = name or self.main.name
         self._analyses: dict[int, ModuleAnalysis] = {}
+        self._facts: Facts | None = None
 
     @property
     def main(self) -> Module:
@@ -81,6 +86,64 @@ class Program:
         if position not in self._analyses:
             self._analyses[position] = ModuleAnalysis(module)
         return self._analyses[position]
+
+    @property
+    def facts(self) -> Facts:
+        """The tables of this program by every installed pass, each computed once."""
+        if self._facts is None:
+            from hlo_lens.facts import Facts
+
+            self._facts = Facts(self)
+        return self._facts
+
+    @property
+    def tables(self) -> Tables:
+        """The tables there are, by name, and what a row of each is; computes none."""
+        from hlo_lens.notebook import Tables
+
+        return Tables(self.facts)
+
+    def table(self, name: str) -> TableView:
+        """The rows of one table, computed when first asked for.
+
+            program.table("collectives").where(phase="bwd")
+
+        Raises `UnknownTableError`, and `NotReadError` where the pass that fills it failed.
+        """
+        from hlo_lens.notebook import table
+
+        return table(self.facts, name)
+
+    @property
+    def findings(self) -> TableView:
+        """What the passes have to say about the program, the gravest first."""
+        from hlo_lens.notebook import findings
+
+        return findings(self.facts)
+
+    def query(self, sql: str) -> QueryResult:
+        """Answer one SELECT over the tables; computes those it touches. Raises `QueryError`."""
+        from hlo_lens.facts.sqlite import run_query
+
+        return run_query([self.facts], sql)
+
+    def figure(self, view: str | None = None, **wanted: Any) -> Figure:
+        """A drawing of a small part of the program: a named view, or what `hlo_lens.figure.draw`
+        is asked for by keyword.
+
+            program.figure("remat").save("remat.svg")
+            program.figure(table="collectives", row=3)
+
+        Raises as `draw` does.
+        """
+        from hlo_lens.figure import draw
+
+        return draw(self.facts, view=view, **wanted)
+
+    def _repr_html_(self) -> str:
+        from hlo_lens.notebook.shown_program import program_html
+
+        return program_html(self)
 
     def __repr__(self) -> str:
         return f"<Program {self.name!r}: {', '.join(self.stages)}>"

@@ -9,10 +9,15 @@ import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hlo_lens.facts.columns import Table
 from hlo_lens.facts.rows import json_text
 from hlo_lens.facts.runner import Facts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
 
 DEFAULT_SECONDS = 30.0
 DEFAULT_ROWS = 1_000_000
@@ -50,6 +55,27 @@ class QueryResult:
     columns: tuple[str, ...]
     rows: list[tuple[object, ...]]
     complete: bool = True
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows as a pandas DataFrame, nullable dtypes. Raises ImportError without pandas."""
+        from hlo_lens.notebook.frames import pandas_of_query
+
+        return pandas_of_query(self)
+
+    def to_polars(self) -> pl.DataFrame:
+        """The rows as a polars DataFrame. Raises ImportError without polars."""
+        from hlo_lens.notebook.frames import polars_of_query
+
+        return polars_of_query(self)
+
+    def __repr__(self) -> str:
+        many = f"{len(self.rows)} row{'' if len(self.rows) == 1 else 's'}"
+        return f"<QueryResult {many} of {', '.join(self.columns)}>"
+
+    def _repr_html_(self) -> str:
+        from hlo_lens.notebook.shown_tables import query_html
+
+        return query_html(self)
 
 
 def run_query(

@@ -55,6 +55,11 @@ class Instruction:
     def __repr__(self) -> str:
         return f"<Instruction {self.shape_text[:60]} {self.opcode} %{self.name}>"
 
+    def _repr_html_(self) -> str:
+        from hlo_lens.notebook.shown_hlo import instruction_html
+
+        return instruction_html(self)
+
     @property
     def id(self) -> int:
         """Position in text order over the module; for an implied one that of what implies it."""
@@ -579,6 +584,11 @@ class Module:
             f"<Module {self.name}: {len(self.computations)} computations, "
             f"{self.instruction_count} instructions>"
         )
+
+    def _repr_html_(self) -> str:
+        from hlo_lens.notebook.shown_hlo import module_html
+
+        return module_html(self)
 
     @cached_property
     def entry(self) -> Computation:
