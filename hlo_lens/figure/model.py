@@ -25,8 +25,9 @@ class Node:
     """One instruction that is drawn.
 
     id: unique in the figure. roles: what it is to the rows that were selected; () for one that is
-    drawn as their neighbour. selected: it was asked for. phase: of a training step, None where not known. family: what kind of
-    work it is, as the view's data tells. notes: short texts to print with it.
+    drawn as their neighbour. selected: it was asked for. phase: of a training step, None where not
+    known. family: what kind of work it is, as the view's data tells. notes: short texts to print
+    with it.
     """
 
     id: str

@@ -60,14 +60,14 @@ class Walk:
     def _between(self, values: list[Value]) -> tuple[Instruction, ...]:
         """What is left out between a source and its target, of the values on the way back."""
         inside = {callee for one in self.frames for callee in one.called}
-        found: dict[Instruction, None] = {}
+        found: list[Instruction] = []
         for value in reversed(values):
             instr = value.instr
             is_seam = instr in self.frames or (
                 instr.opcode == "parameter" and instr.computation in inside
             )
             if not instr.implied and not is_seam:
-                found.setdefault(instr)
+                found.append(instr)  # twice where the way goes round a loop
         return tuple(found)
 
     def _back(self, start: Value) -> Iterator[tuple[Value, list[Value], bool]]:

@@ -1,0 +1,77 @@
+"""An own walk over the text, to check the edges of figures against: who can feed whom, by a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hlo_lens.figure import Edge, Panel
+from hlo_lens.hlo import Instruction, Module
+
+
+class Feeds:
+    """Of each instruction, those that feed it: operands, and over calls what is handed in or out.
+
+    Which element of a tuple goes where is not looked at.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.before: dict[Instruction, set[Instruction]] = {}
+        for computation in module.computations:
+            for instr in computation.instructions:
+                self.before.setdefault(instr, set()).update(map(written, instr.operands))
+        for computation in module.computations:
+            for instr in computation.instructions:
+                self._add_call(instr)
+
+    def _add_call(self, instr: Instruction) -> None:
+        for attribute, callees in instr.called_by.items():
+            for position, callee in enumerate(callees):
+                if attribute != "condition" and not callee.implied:
+                    self.before[instr].add(callee.root)
+                for parameter in callee.parameters:
+                    number = parameter.parameter_number or 0
+                    if instr.opcode == "while":
+                        number = 0
+                        self.before[parameter] |= {body.root for body in instr.called_by["body"]}
+                    if instr.opcode == "conditional":
+                        number = 1 + position
+                    operands = instr.operands
+                    if number < len(operands):
+                        self.before.setdefault(parameter, set()).add(written(operands[number]))
+
+    def reaches(self, source: Instruction, target: Instruction, seams: set[Instruction]) -> bool:
+        """Whether `source` feeds `target` at once, or by way of `seams` only."""
+        waiting, seen = [target], {target}
+        for instr in waiting:
+            for before in self.before.get(instr, ()):
+                if before == source:
+                    return True
+                if before in seams and before not in seen:
+                    seen.add(before)
+                    waiting.append(before)
+        return False
+
+
+def written(instr: Instruction) -> Instruction:
+    """The instruction of which `x#1` takes an element."""
+    while instr.implied:
+        instr = instr.operands[0]
+    return instr
+
+
+def seams(module: Module) -> set[Instruction]:
+    """Calls, and the parameters of what they call: where a path goes in and out of a frame."""
+    found = set()
+    for computation in module.computations:
+        for instr in computation.instructions:
+            if instr.called:
+                found.add(instr)
+                found.update(parameter for callee in instr.called for parameter in callee.parameters)
+    return found
+
+
+def steps(panel: Panel, edge: Edge) -> Iterator[tuple[Instruction, Instruction]]:
+    """The pairs of instructions along an edge, those that are not drawn included."""
+    by_id = {node.id: node.instr for node in panel.nodes}
+    way = [by_id[edge.source], *edge.through, by_id[edge.target]]
+    yield from zip(way, way[1:], strict=False)
