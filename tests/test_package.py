@@ -37,6 +37,7 @@ LAYERS = {
     "tree": {"facts", "hlo", "present"},
     "query": {"facts"},
     "figure": FRAME | {"analysis", "facts", "present", "show"},
+    "export": FRAME | {"facts", "graph", "present", "figure"},
     "notebook": {"facts", "hlo", "present"},
     "aot": {"hlo", "files", "dumps", "program"},
     "ledger": set(),
