@@ -75,7 +75,7 @@ def head(name: str, beside: str | None, about: Sequence[str]) -> str:
         parts.append(text(beside, 300))
     if about:
         parts.append(dim(text(" · ".join(about), 600)))
-    return " &ensp;".join(parts)
+    return " \u2002".join(parts)
 
 
 def cell(

@@ -66,7 +66,7 @@ def _section(section: Section, most: int, wide: int) -> str:
     about = " ".join(filter(None, (count_text(section.rows), section.about)))
     title = f"{html.strong(html.text(section.title))} {html.dim(html.text(about))}"
     headings = [html.dim(html.text(section.columns[at].heading)) for at in numbers]
-    lines = [_line(f"{title}<br>{html.dim(html.text(by))}", headings, wide, head="col")]
+    lines = [_line(f"{title}<br/>{html.dim(html.text(by))}", headings, wide, head="col")]
     for cells in section.lines[:most]:
         words = " · ".join(cells[at] for at in keys if cells[at])
         lines.append(_line(html.text(words), [html.text(cells[at]) for at in numbers], wide))

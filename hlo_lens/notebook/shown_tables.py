@@ -189,7 +189,7 @@ def findings_table(rows: Iterable[TableRow], program: Program) -> str:
         said = f"{html.code(str(row['rule']))} {html.text(str(row['message']), _LONGEST_MESSAGE)}"
         below = [" · ".join(_place(row, program))]
         below += [f"help: {row['help']}"] if row["help"] else []
-        said += "".join(f"<br>{html.dim(html.text(text, 500))}" for text in below if text)
+        said += "".join(f"<br/>{html.dim(html.text(text, 500))}" for text in below if text)
         level = html.strong(html.text(str(row["level"])))
         body.append(html.row((html.cell(level, head="row"), html.cell(said))))
     return html.table(f"<tbody>{''.join(body)}</tbody>") if body else html.dim("no findings")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, overload
 from hlo_lens.facts import Column, Facts, Table
 from hlo_lens.facts.columns import FINDINGS
 from hlo_lens.hlo import Instruction
-from hlo_lens.notebook.conditions import decoded, keys_where, no_column, has_value
+from hlo_lens.notebook.conditions import decoded, has_value, keys_where, no_column
 from hlo_lens.present.quantities import visible
 from hlo_lens.present.reading import read
 
