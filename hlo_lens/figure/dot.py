@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hlo_lens.figure.escape import text, tooltip
+from hlo_lens.figure.lanes import Lanes
+from hlo_lens.figure.lanes_dot import lanes_node
 from hlo_lens.figure.model import Cluster, Edge, Node, Panel
 from hlo_lens.figure.themes import Paint, Theme
 from hlo_lens.figure.views import ColorBy
+from hlo_lens.hlo import Instruction
 from hlo_lens.present.quantities import count_text
 
 if TYPE_CHECKING:
@@ -26,7 +30,7 @@ _CAPTION = 96  # characters of a line of the caption
 
 
 def dot_text(
-    panels: Sequence[Panel],
+    panels: Sequence[Panel | Lanes],
     theme: Theme,
     color: ColorBy,
     words: Mapping[str, str],
@@ -58,17 +62,27 @@ def dot_text(
     graph.attr("edge", fontname=_FONT, fontsize="9", color=theme.line, fontcolor=theme.muted,
                arrowsize="0.7")  # fmt: skip
     for number, panel in enumerate(panels):
-        _add_panel(graph, f"cluster_p{number}", panel, theme, color, several=len(panels) > 1)
+        with _frame(graph, f"cluster_p{number}", panel, theme) as frame:
+            if isinstance(panel, Panel):
+                nodes = {node.id: node for node in panel.nodes}
+                for cluster in panel.clusters:
+                    _add_cluster(frame, cluster, nodes, theme, color)
+            else:
+                label = lanes_node(panel, theme.lanes)
+                frame.node(f"p{number}_lanes", label=label, shape="plain", tooltip=" ")
+        if isinstance(panel, Panel):
+            _add_edges(graph, panel, theme)
     return str(graph.source)
 
 
-def _add_panel(
-    graph: graphviz.Digraph, id: str, panel: Panel, theme: Theme, color: ColorBy, *, several: bool
-) -> None:
+@contextmanager
+def _frame(
+    graph: graphviz.Digraph, id: str, panel: Panel | Lanes, theme: Theme
+) -> Iterator[graphviz.Digraph]:
+    """The frame around a panel, with its heading."""
     heading = [f"<B>{text(panel.title or panel.name)}</B>"]
     beside = [panel.name] if panel.title and panel.title != panel.name else []
     heading.append(_small(theme, text(" · ".join([*beside, panel.stage]))))
-    nodes = {node.id: node for node in panel.nodes}
     with graph.subgraph(name=id) as frame:
         frame.attr(
             label=f"<{'<BR/>'.join(heading)}>",
@@ -80,8 +94,11 @@ def _add_panel(
             fontname=_FONT,
             tooltip=tooltip(panel.file or panel.name),
         )
-        for cluster in panel.clusters:
-            _add_cluster(frame, cluster, nodes, theme, color)
+        yield frame
+
+
+def _add_edges(graph: graphviz.Digraph, panel: Panel, theme: Theme) -> None:
+    nodes = {node.id: node for node in panel.nodes}
     phases = {node.id: node.phase for node in panel.nodes}
     for edge in panel.edges:
         look = _edge(edge, nodes, theme, _crosses(edge, phases))
@@ -186,7 +203,7 @@ def _edge(edge: Edge, nodes: dict[str, Node], theme: Theme, crosses: bool) -> di
     source, target = nodes[edge.source].instr, nodes[edge.target].instr
     marks = ["#" + "#".join(map(str, edge.element))] if edge.element else []
     if edge.left_out:
-        marks.append(count_text(len(edge.left_out)))
+        marks.append(_count(edge.left_out))
     if edge.next_iteration:
         marks.append("next iteration")
     way = [f"%{source.name}", *_told(edge), f"%{target.name}, operand {edge.operand}"]
@@ -194,7 +211,7 @@ def _edge(edge: Edge, nodes: dict[str, Node], theme: Theme, crosses: bool) -> di
         way.append(f"and {edge.also} more operands")
     found = {"tooltip": tooltip(" → ".join(way)), "labeltooltip": tooltip(" → ".join(way))}
     if marks:
-        found["label"] = f"<{text(' · '.join(marks))}>"
+        found["label"] = f"<&#160;{text(' · '.join(marks))}&#160;>"  # off the line
     if edge.next_iteration:
         found["style"] = "dotted"
         if target.computation is source.computation:
@@ -204,6 +221,13 @@ def _edge(edge: Edge, nodes: dict[str, Node], theme: Theme, crosses: bool) -> di
     if crosses:
         found |= {"color": theme.cross, "penwidth": "1.6"}
     return found
+
+
+def _count(left_out: Sequence[Instruction]) -> str:
+    """`7`; `1 convert` where it is one."""
+    if len(left_out) == 1:
+        return f"1 {left_out[0].opcode}"
+    return count_text(len(left_out))
 
 
 def _crosses(edge: Edge, phases: Mapping[str, str | None]) -> bool:
@@ -219,18 +243,19 @@ def _told(edge: Edge) -> Iterator[str]:
 
 
 def _below(
-    panels: Sequence[Panel],
+    panels: Sequence[Panel | Lanes],
     theme: Theme,
     color: ColorBy,
     words: Mapping[str, str],
     caption: Sequence[str],
 ) -> str:
-    """The legend and the caption, as one HTML-like label."""
+    """The legend and the caption, as one HTML-like label. Lanes have a legend of their own."""
+    graphs = [panel for panel in panels if isinstance(panel, Panel)]
     swatches = [
-        _swatch(paint, words.get(value, value)) for value, paint in _used(panels, theme, color)
+        _swatch(paint, words.get(value, value)) for value, paint in _used(graphs, theme, color)
     ]
     rows = [f'<TR><TD ALIGN="LEFT">{"   ".join(swatches)}</TD></TR>'] if swatches else []
-    signs = "; ".join(_signs(panels))
+    signs = "; ".join(_signs(graphs))
     for part in (*([signs] if signs else []), *caption):
         for line in textwrap.wrap(part, _CAPTION * max(1, len(panels)), break_long_words=True):
             rows.append(f'<TR><TD ALIGN="LEFT">{_small(theme, text(line))}</TD></TR>')

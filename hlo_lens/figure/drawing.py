@@ -11,9 +11,11 @@ from typing import Literal
 from hlo_lens._version import __version__
 from hlo_lens.facts import Facts
 from hlo_lens.figure.dot import dot_text
+from hlo_lens.figure.lanes import Lanes, LanesView, lanes
 from hlo_lens.figure.model import Panel
+from hlo_lens.figure.origin import provenance
 from hlo_lens.figure.panels import NODES, panel, whole
-from hlo_lens.figure.selecting import Wanted, row_ids, wanted_of
+from hlo_lens.figure.selecting import Wanted, instruction_named, row_ids, wanted_of
 from hlo_lens.figure.themes import ThemeName, theme
 from hlo_lens.figure.views import ColorBy, Select, View, Views, views
 from hlo_lens.files import InputError
@@ -26,10 +28,10 @@ FORMATS: tuple[Format, ...] = ("svg", "png", "pdf", "dot")
 _PHASES = {"fwd": "forward", "bwd": "backward", "remat": "rematerialized"}
 
 _WHY = {
-    "others": "were not asked for",
-    "layout": "change layout, shape or dtype only",
-    "tuples": "handle tuples",
-    "constants": "are constants or broadcasts",
+    "others": "of other things",
+    "layout": "of layout, shape or dtype",
+    "tuples": "of tuples",
+    "constants": "of constants",
 }
 
 
@@ -41,7 +43,7 @@ class Figure:
     A figure with one panel is about one program; several stand side by side.
     """
 
-    panels: tuple[Panel, ...]
+    panels: tuple[Panel | Lanes, ...]
     color: ColorBy
     about: str
     words: Mapping[str, str] = field(default_factory=dict)
@@ -105,7 +107,7 @@ class Figure:
                     "stage": one.stage,
                     "sha256": one.sha256,
                     "about": list(one.about),
-                    "instructions": [node.name for node in one.nodes],
+                    "instructions": _names(one),
                 }
                 for one in self.panels
             ],
@@ -159,10 +161,14 @@ def draw(
     wanted = _wanted(chosen, table, row, where, around, radius, start, end)
     several = len(given) > 1
     prefer = chosen.prefer_stage if chosen is not None else ()
-    panels = []
+    panels: list[Panel | Lanes] = []
     for number, one in enumerate(given):
         facts = one if isinstance(one, Facts) else Facts(one)
         position = _position(facts.program, stage, prefer)
+        title = titles[number] if number < len(titles) else ""
+        if chosen is not None and chosen.lanes is not None:
+            panels.append(_lanes(facts, position, chosen.lanes, around, title))
+            continue
         if wanted.everything:
             _refuse_large(facts, position, known, keep, nodes)
         panels.append(
@@ -172,7 +178,7 @@ def draw(
                 wanted,
                 known,
                 most=nodes,
-                title=titles[number] if number < len(titles) else "",
+                title=title,
                 prefix=f"p{number}_" if several else "",
                 keep=keep,
             )
@@ -186,6 +192,23 @@ def draw(
         _PHASES if by == "phase" else families,
         theme,
     )
+
+
+def _lanes(
+    facts: Facts, position: int, view: LanesView, around: str | Sequence[str], title: str
+) -> Lanes:
+    """The schedule of the computation that `around` names, by itself or by an instruction in it;
+    of a while, that of its body."""
+    module = facts.program.modules[position]
+    names = [around] if isinstance(around, str) and around else list(around)
+    chosen = None
+    for name in names:
+        chosen = module.computations.get(name.strip().lstrip("%"))
+        if chosen is None:
+            instr = instruction_named(module, name)
+            chosen = instr.called_by.get("body", (instr.computation,))[0]
+    found = lanes(facts, view, chosen)
+    return replace(found, title=title, about=provenance(facts.program))
 
 
 def _wanted(
@@ -244,10 +267,21 @@ def views_with_rows(facts: Facts, known: Views | None = None) -> dict[str, int]:
     found = {}
     for name, view in known.views.items():
         position = _position(facts.program, None, view.prefer_stage)
-        count = sum(len(row_ids(facts, position, one)) for one in view.select)
+        if view.lanes is not None:
+            count = _bars(facts, view.lanes)
+        else:
+            count = sum(len(row_ids(facts, position, one)) for one in view.select)
         if count:
             found[name] = count
     return found
+
+
+def _bars(facts: Facts, view: LanesView) -> int:
+    """How many bars a schedule has to draw; 0 where there is none."""
+    try:
+        return len(lanes(facts, view).bars)
+    except InputError:
+        return 0
 
 
 def _position(program: Program, stage: str | None, prefer: Sequence[str]) -> int:
@@ -267,20 +301,30 @@ def _caption(figure: Figure) -> Iterator[str]:
     if figure.about:
         yield f"{figure.about[:1].upper()}{figure.about[1:]}."
     several = len(figure.panels) > 1
+    same = len({one.about for one in figure.panels}) == 1
     for one in figure.panels:
         head = f"{one.title or one.name}: " if several else ""
         yield head + "; ".join(_left_out(one))
-        if one.about:
+        if one.about and not same:
             yield head + ", ".join(one.about)
+    if same and figure.panels[0].about:
+        yield ", ".join(figure.panels[0].about)
     yield f"drawn by hlolens {__version__}"
 
 
-def _left_out(one: Panel) -> Iterator[str]:
-    yield f"{count_text(len(one.nodes))} of {count_text(one.total)} instructions are drawn"
+def _names(one: Panel | Lanes) -> list[str]:
+    """The names of the instructions that are drawn."""
+    if isinstance(one, Panel):
+        return [node.name for node in one.nodes]
+    ends = [name for bar in one.bars for name in (bar.start, bar.done)]
+    return list(dict.fromkeys(filter(None, [*(step.name for step in one.steps), *ends])))
+
+
+def _left_out(one: Panel | Lanes) -> Iterator[str]:
+    yield f"{count_text(len(_names(one)))} of {count_text(one.total)} instructions are drawn"
     parts = [
-        f"{count_text(one.left_out[why])} that {words}"
-        for why, words in _WHY.items()
-        if why in one.left_out
+        f"{count_text(n)} {_WHY.get(why, why)}"
+        for why, n in sorted(one.left_out.items(), key=lambda item: item[0] != "others")
     ]
     if parts:
         yield f"left out beside them: {', '.join(parts)}"
@@ -291,6 +335,10 @@ def _alt(figure: Figure) -> Iterator[str]:
     if figure.about:
         yield f"{figure.about[:1].upper()}{figure.about[1:]}."
     for one in figure.panels:
+        if isinstance(one, Lanes):
+            yield f"Schedule of {one.title or one.name} ({one.stage}): {'; '.join(one.heading)}."
+            yield from (f"{bar.words}: {', '.join(bar.lines)}." for bar in one.bars)
+            continue
         yield f"Dataflow of {one.title or one.name} ({one.stage}), {len(one.nodes)} instructions:"
         yield "; ".join(_told(one)) + "."
 

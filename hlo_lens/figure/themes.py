@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Literal
 
+from hlo_lens.figure.lanes_dot import LanesStyle
 from hlo_lens.figure.views import ColorBy
 
 ThemeName = Literal["light", "dark", "print"]
@@ -42,6 +43,7 @@ class Theme:
     cross: str
     phase: Mapping[str, Paint]
     family: Mapping[str, Paint]
+    lanes: LanesStyle
 
     def paint(self, by: ColorBy, value: str | None) -> Paint:
         """How a node of this phase or family looks."""
@@ -58,4 +60,7 @@ def theme(name: ThemeName) -> Theme:
         {value: Paint(**paint) for value, paint in given.pop(by).items()}
         for by in ("phase", "family")
     )
-    return Theme(name=name, phase=phase, family=family, **given)
+    style = LanesStyle(
+        background=given["page"], text=given["text"], muted=given["muted"], **given.pop("lanes")
+    )
+    return Theme(name=name, phase=phase, family=family, lanes=style, **given)

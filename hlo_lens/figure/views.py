@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from hlo_lens.facts import Cell
+from hlo_lens.figure.lanes_rows import BarKind, Bars, LanesView, Verdict, Work
 from hlo_lens.files import InputError
 
 ColorBy = Literal["phase", "family"]
 COLORS: tuple[ColorBy, ...] = ("phase", "family")
+BAR_KINDS: tuple[BarKind, ...] = get_args(BarKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class View:
     frame: tuple[Frame, ...] = ()
     same_phase: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
-    lanes: Mapping[str, Any] = field(default_factory=dict)
+    lanes: LanesView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,7 @@ def _view(given: Mapping[str, Any]) -> View:
         frame=tuple(_frame(one, where) for one in _tables(given, "frame")),
         same_phase=given.get("same_phase") is True,
         names={role: str(word) for role, word in names.items()},
-        lanes=_table(given, "lanes"),
+        lanes=_lanes(_table(given, "lanes"), where) if kind == "lanes" else None,
     )
 
 
@@ -188,6 +191,62 @@ def _frame(given: Mapping[str, Any], where: str) -> Frame:
     )
 
 
+_BARS: frozenset[str] = frozenset(one.name for one in fields(Bars)) - {"verdicts"}
+
+
+def _lanes(given: Mapping[str, Any], where: str) -> LanesView:
+    where = f"{where}: lanes"
+    _check(given, {one.name for one in fields(LanesView)} | {"verdicts"}, where)
+    verdicts = tuple(_verdict(one, where) for one in _tables(given, "verdicts"))
+    return LanesView(
+        bars=tuple(
+            Bars(verdicts=verdicts, **_fields(one, _BARS, f"{where}: bars"))
+            for one in _tables(given, "bars")
+        ),
+        work=tuple(
+            Work(**_fields(one, {field.name for field in fields(Work)}, f"{where}: work"))
+            for one in _tables(given, "work")
+        ),
+        quiet=frozenset(_texts(given.get("quiet", []), f"{where}: quiet")),
+        **{name: _count(given[name], where) for name in ("steps", "lanes") if name in given},
+    )
+
+
+def _verdict(given: Mapping[str, Any], where: str) -> Verdict:
+    where = f"{where}: verdicts"
+    _check(given, {one.name for one in fields(Verdict)}, where)
+    kind = given.get("kind")
+    if kind not in BAR_KINDS:
+        raise ValueError(f"{where}: kind is one of {', '.join(BAR_KINDS)}, not {kind!r}")
+    label, words = (_text(given, name, where) for name in ("label", "words"))
+    return Verdict(kind, label, Cell(words), str(given.get("where", "")))
+
+
+def _fields(given: Mapping[str, Any], known: Collection[str], where: str) -> dict[str, Any]:
+    """The fields of a `Bars` or `Work`: texts, but for cells, roles and a truth value."""
+    _check(given, known, where)
+    found: dict[str, Any] = {name: _text(given, name, where) for name in ("table", "title")}
+    found["cells"] = tuple(_cell(one, where) for one in given.get("cells", []))
+    for name in given.keys() - found.keys():
+        if name == "roles":
+            found[name] = _texts(given[name], f"{where}: roles")
+        elif name == "instead":
+            found[name] = given[name] is True
+        else:
+            found[name] = _text(given, name, where)
+    return found
+
+
+def _cell(given: object, where: str) -> Cell:
+    """A text with columns in braces, or a table with it and the values that show nothing."""
+    if isinstance(given, dict):
+        _check(given, ("text", "blank"), f"{where}: cells")
+        return Cell(_text(given, "text", where), blank=_texts(given.get("blank", []), where))
+    if not isinstance(given, str):
+        raise ValueError(f"{where}: a cell is a text, not {given!r}")
+    return Cell(given)
+
+
 def _families(given: Mapping[str, Any]) -> Families:
     _check(given, {one.name for one in fields(Families)}, "[families]")
     table, key, value = (_text(given, name, "[families]") for name in ("table", "key", "value"))
@@ -195,7 +254,7 @@ def _families(given: Mapping[str, Any]) -> Families:
     return Families(table, key, value, names)
 
 
-def _check(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+def _check(given: Mapping[str, Any], known: Collection[str], where: str) -> None:
     for key in given:
         if key not in known:
             close = difflib.get_close_matches(key, list(known), n=1)
