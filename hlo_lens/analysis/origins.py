@@ -14,6 +14,7 @@ from hlo_lens.analysis.dataflow import Value, called, is_invariant, tuple_index
 from hlo_lens.hlo import Computation, Instruction
 
 _ENTERED = {"fusion": "calls", "call": "to_apply", "async-start": "calls"}
+_HANDED_ON = frozenset(("opt-barrier", "optimization-barrier", "domain"))
 _MOST_DEEP = 64  # calls inside each other, and tuples; a text may call itself
 
 
@@ -24,6 +25,7 @@ def origins(
 
     `entered` says of a computation that a fusion, call or async-start calls whether to go into it;
     where not, the result depends on every operand. Whiles and conditionals are always entered.
+    An async-start gives its operands at 0 and its result at 1.
     """
     instr, path, via = value.instr, value.path, value.via
     opcode = instr.opcode
@@ -35,8 +37,12 @@ def origins(
         yield from _operand(instr, path[0], path[1:], via)
     elif opcode == "parameter":
         yield from _from_parameter(graph, value)
-    elif opcode in ("opt-barrier", "optimization-barrier", "domain"):
+    elif opcode in _HANDED_ON or (opcode == "async-update" and path):
         yield from _operand(instr, 0, path, via)
+    elif opcode == "async-done" and path:
+        yield from _operand(instr, 0, (1, *path), via)
+    elif opcode == "async-start" and path[:1] == (0,) and len(path) > 1:
+        yield from _operand(instr, path[1], path[2:], via)
     elif len(via) >= _MOST_DEEP or len(path) >= _MOST_DEEP:
         return
     elif opcode == "while":
@@ -48,7 +54,6 @@ def origins(
     else:
         callee = called(instr, _ENTERED[opcode]) if opcode in _ENTERED else None
         if callee is not None and not callee.implied and entered(callee):
-            # An async-start gives its operands beside the result, which stands at 1.
             inside = path[1:] if opcode == "async-start" else path
             yield Value(callee.root, inside, (*via, instr)), False
             return
