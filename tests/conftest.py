@@ -1,7 +1,7 @@
 """What every test may use: the command line in-process, and capabilities that must not be skipped.
 
-HLOLENS_REQUIRE names capabilities, comma separated: "shared" (the handed material) and "jax". A
-test that is skipped for want of one of them then fails, so that CI cannot be green by skipping.
+HLOLENS_REQUIRE names capabilities, comma separated: "shared" (the handed material), "jax", "pandas",
+"polars". A test that is skipped for want of one then fails, so that CI cannot be green by skipping.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import pytest
 
 from hlo_lens.__main__ import main
 
-CAPABILITIES = ("shared", "jax")
+# The marker of the tests that need a package which is not in the extra `test`.
+MARKERS = {"jax": "jax", "pandas": "frames", "polars": "frames"}
+CAPABILITIES = ("shared", *MARKERS)
 REQUIRED = tuple(filter(None, os.environ.get("HLOLENS_REQUIRE", "").split(",")))
 
 
@@ -32,11 +34,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m jax` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is skipped for want of jax, and skip what is marked where there is none."""
+    """Mark what is skipped for want of a package, and skip what is marked jax where there is none."""
     for item in items:
-        if any("jax" in mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")):
-            item.add_marker(pytest.mark.jax)
-        elif find_spec("jax") is None and item.get_closest_marker("jax"):
+        reasons = [mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")]
+        for package, marker in MARKERS.items():
+            if any(package in reason for reason in reasons):
+                item.add_marker(marker)
+        if not any("jax" in reason for reason in reasons) and (
+            find_spec("jax") is None and item.get_closest_marker("jax")
+        ):
             item.add_marker(pytest.mark.skip(reason="jax is not installed"))
 
 

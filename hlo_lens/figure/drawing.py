@@ -19,7 +19,7 @@ from hlo_lens.figure.selecting import Wanted, instruction_named, row_ids, wanted
 from hlo_lens.figure.themes import ThemeName, theme
 from hlo_lens.figure.views import ColorBy, Select, View, Views, views
 from hlo_lens.files import InputError
-from hlo_lens.present.quantities import count_text
+from hlo_lens.present.quantities import count_text, visible
 from hlo_lens.program import Program
 
 Format = Literal["svg", "png", "pdf", "dot"]
@@ -35,7 +35,7 @@ _WHY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Figure:
     """What was drawn. `color`: what the colours of nodes tell; `about`: the sentence of its view;
     `words`: what a phase or family reads as.
@@ -112,6 +112,10 @@ class Figure:
                 for one in self.panels
             ],
         }
+
+    def __repr__(self) -> str:
+        drawn = sum(len(_names(one)) for one in self.panels)
+        return f"<Figure {visible(self.title)}: {count_text(drawn)} instructions>"
 
     def _repr_svg_(self) -> str:
         return self.svg()
