@@ -1,7 +1,8 @@
 """What every test may use: the command line in-process, and capabilities that must not be skipped.
 
-HLOLENS_REQUIRE names capabilities, comma separated: "shared" (the handed material), "jax", "pandas",
-"polars". A test that is skipped for want of one then fails, so that CI cannot be green by skipping.
+HLOLENS_REQUIRE names capabilities, comma separated: "shared" (the handed material), "jax",
+"pandas", "polars". A test that is skipped for want of one of them then fails, so that CI cannot be
+green by skipping.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m jax` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is skipped for want of a package, and skip what is marked jax where there is none."""
+    """Mark what is skipped for want of a package; skip what is marked jax where there is none."""
     for item in items:
         reasons = [mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")]
         for package, marker in MARKERS.items():
