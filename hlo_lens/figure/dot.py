@@ -251,9 +251,10 @@ def _below(
 ) -> str:
     """The legend and the caption, as one HTML-like label. Lanes have a legend of their own."""
     graphs = [panel for panel in panels if isinstance(panel, Panel)]
-    swatches = [
-        _swatch(paint, words.get(value, value)) for value, paint in _used(graphs, theme, color)
-    ]
+    looks: dict[Paint, list[str]] = {}
+    for value, paint in _used(graphs, theme, color):
+        looks.setdefault(paint, []).append(words.get(value, value))
+    swatches = [_swatch(paint, ", ".join(values)) for paint, values in looks.items()]
     rows = [f'<TR><TD ALIGN="LEFT">{"   ".join(swatches)}</TD></TR>'] if swatches else []
     signs = "; ".join(_signs(graphs))
     for part in (*([signs] if signs else []), *caption):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from hlo_lens.facts import Cell, Facts, UnknownTableError
 from hlo_lens.facts.sqlite import QueryError, run_query
@@ -13,6 +15,8 @@ from hlo_lens.hlo import Instruction, Module
 from hlo_lens.present.cells import Cells
 from hlo_lens.present.quantities import count_text
 from hlo_lens.show import find, suggestions
+
+_Member: TypeAlias = tuple[Instruction, str]  # with its role
 
 
 class NothingSelectedError(LookupError):
@@ -65,19 +69,26 @@ def wanted_of(view: View) -> Wanted:
     )
 
 
-def select(facts: Facts, position: int, wanted: Wanted, most: int) -> Selection:
+def select(
+    facts: Facts,
+    position: int,
+    wanted: Wanted,
+    most: int,
+    weight: Callable[[Instruction], int] = lambda _: 0,
+) -> Selection:
     """The instructions of module `position` that are asked for by row or name, about `most`.
 
-    A row's members are taken together or not at all, but for those of the first. Raises
-    `InputError` for a table, a condition or a name that is not there, `NothingSelectedError` where
-    no row is what was asked for.
+    A row's members are taken together or not at all, but for those of the first row: where these do
+    not fit, those of the least `weight`. Raises `InputError` for a table, a condition or a name
+    that is not there, `NothingSelectedError` where no row is what was asked for.
     """
     found = Selection()
     counts = [0, 0]
     for one in wanted.selects:
         ids = row_ids(facts, position, one)
         counts[0] += len(ids)
-        counts[1] += _take(facts, position, one, ids, wanted.names, found, most)
+        members = _members(facts, position, one, ids, wanted.names)
+        counts[1] += _take(found, members, one, most, weight)
     module = facts.program.modules[position]
     for name in wanted.around:
         found.add(instruction_named(module, name), "asked for")
@@ -104,28 +115,58 @@ def row_ids(facts: Facts, position: int, one: Select) -> list[int]:
     return [row[0] for row in rows if isinstance(row[0], int)]
 
 
-def _take(
-    facts: Facts,
-    position: int,
-    one: Select,
-    ids: Sequence[int],
-    names: Mapping[str, str],
-    found: Selection,
-    most: int,
-) -> int:
-    """Add the members of these rows until the figure is full; how many rows were added."""
+def _members(
+    facts: Facts, position: int, one: Select, ids: Sequence[int], names: Mapping[str, str]
+) -> list[list[_Member]]:
+    """Of each of these rows the members, with the words for their roles."""
     members = members_of(facts, position, one.table, one.roles)
     module = facts.program.modules[position]
-    taken = 0
-    for id in ids:
-        own = members.get(id, ())
-        new = {instr for instr, _ in own if module.instruction(instr) not in found.roles}
-        if found.roles and len(found.roles) + len(new) > most:
-            break
-        for instr, role in own[: 4 * most]:
-            found.add(module.instruction(instr), names.get(role, role))
-        taken += 1
-    return taken
+    return [
+        [(module.instruction(instr), names.get(role, role)) for instr, role in members.get(id, ())]
+        for id in ids
+    ]
+
+
+def _take(
+    found: Selection,
+    rows: Sequence[Sequence[_Member]],
+    one: Select,
+    most: int,
+    weight: Callable[[Instruction], int],
+) -> int:
+    """Add the members of these rows until the figure is full; how many rows were added."""
+    has_room = not found.roles or one.members is not None
+    limit = most if one.members is None else min(most, len(found.roles) + one.members)
+    for taken, row in enumerate(rows):
+        new = {instr for instr, _ in row if instr not in found.roles}
+        kept, room = new, limit - len(found.roles)
+        if len(new) > room:
+            if taken or not has_room or room <= 0:
+                return taken
+            kept = _most_telling(row, new, room, weight)
+            counts = f"{count_text(len(kept))} of {count_text(len(new))}"
+            found.notes.append(f"{counts} instructions of a row of {one.table} drawn")
+        for instr, role in row:
+            if instr in kept or instr not in new:
+                found.add(instr, role)
+    return len(rows)
+
+
+def _most_telling(
+    row: Sequence[_Member],
+    new: Collection[Instruction],
+    room: int,
+    weight: Callable[[Instruction], int],
+) -> set[Instruction]:
+    """`room` of the `new` members of a row: those of the least weight, of each role as many."""
+    seen: Counter[tuple[int, str]] = Counter()
+    ranked: dict[Instruction, tuple[int, int]] = {}
+    for instr, role in row:
+        kind = (weight(instr), role)
+        if instr in new and instr not in ranked:
+            ranked[instr] = (kind[0], seen[kind])
+            seen[kind] += 1
+    return set(sorted(ranked, key=ranked.__getitem__)[:room])
 
 
 def members_of(
@@ -150,9 +191,12 @@ def frames_of(
     facts: Facts, position: int, frame: Frame
 ) -> Iterator[tuple[str, frozenset[Instruction]]]:
     """The label and the members of each row that a frame goes around."""
-    table = facts.table(frame.table)
     ids = set(row_ids(facts, position, Select(frame.table, frame.where)))
-    read = Cells(facts.program).reader(table, Cell(frame.label))
+    table = facts.table(frame.table)
+    try:
+        read = Cells(facts.program).reader(table, Cell(frame.label))
+    except (KeyError, ValueError) as problem:
+        raise InputError(f"label of a frame of {frame.table}", str(problem.args[0])) from None
     at, module_at = table.position("id"), table.position("module")
     members = members_of(facts, position, frame.table, frame.roles)
     module = facts.program.modules[position]
