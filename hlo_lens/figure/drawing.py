@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,7 +84,10 @@ class Figure:
             output_format,
             title=self.title,
             description=self.alt,
-            provenance=self.provenance(),
+            provenance={
+                **self.provenance(),
+                "dot_sha256": hashlib.sha256(source.encode(errors="replace")).hexdigest(),
+            },
         )
 
     def svg(self, theme_name: ThemeName | None = None) -> str:
@@ -325,7 +329,11 @@ def _names(one: Panel | Lanes) -> list[str]:
 
 
 def _left_out(one: Panel | Lanes) -> Iterator[str]:
-    yield f"{count_text(len(_names(one)))} of {count_text(one.total)} instructions are drawn"
+    total = f"{count_text(one.total)} instructions"
+    if isinstance(one, Lanes):
+        yield f"{count_text(one.positions)} of {total} are in this schedule"
+    else:
+        yield f"{count_text(len(one.nodes))} of {total} are drawn"
     parts = [
         f"{count_text(n)} {_WHY.get(why, why)}"
         for why, n in sorted(one.left_out.items(), key=lambda item: item[0] != "others")
