@@ -49,12 +49,16 @@ def panel(
     module = program.modules[position]
     analysis = program.analysis(module)
     pruning = _pruning(module, known, keep)
-    chosen = select(facts, position, wanted, most)
+    families = _families(facts, position, known)
+    ranks = _ranks(known)
+    chosen = select(
+        facts, position, wanted, most, lambda one: ranks.get(families.get(one.opcode), len(ranks))
+    )
     _add_nearby(chosen, analysis, wanted, pruning, most)
     frames = frames_around(analysis, chosen.roles)
     drawn = [one for one in chosen.roles if one not in frames and not _is_carry(one, analysis)]
     drawn.sort(key=lambda one: one.id)
-    nodes = _nodes(facts, position, drawn, chosen, known, prefix)
+    nodes = _nodes(analysis, drawn, chosen, families, prefix)
     walk = Walk(analysis, set(drawn), frames, lambda one: pruning.why(one) is not None)
     edges = tuple(_edges(walk, drawn, {node.instr: node.id for node in nodes}))
     if walk.gave_up:
@@ -142,15 +146,12 @@ def _add_between(
 
 
 def _nodes(
-    facts: Facts,
-    position: int,
+    analysis: ModuleAnalysis,
     drawn: Iterable[Instruction],
     chosen: Selection,
-    known: Views,
+    families: Mapping[str, str],
     prefix: str,
 ) -> tuple[Node, ...]:
-    analysis = facts.program.analysis(facts.program.modules[position])
-    families = _families(facts, position, known)
     return tuple(
         Node(
             id=f"{prefix}i{instr.id}",
@@ -171,6 +172,12 @@ def _families(facts: Facts, position: int, known: Views) -> Mapping[str, str]:
     table = facts.table(families.table)
     at, key, value = (table.position(one) for one in ("module", families.key, families.value))
     return {str(row[key]): str(row[value]) for row in facts.rows(table.name) if row[at] == position}
+
+
+def _ranks(known: Views) -> dict[str | None, int]:
+    """How early a family is drawn of what does not fit."""
+    first = known.families.first if known.families is not None else ()
+    return {family: at for at, family in enumerate(first)}
 
 
 def _edges(

@@ -27,13 +27,14 @@ BAR_KINDS: tuple[BarKind, ...] = get_args(BarKind)
 @dataclass(frozen=True, slots=True)
 class Select:
     """Rows whose members are drawn: those of `table` for which the SQL condition `where` holds, in
-    `order`, at most `rows`; of them the members in `roles`, or all."""
+    `order`, at most `rows`; of them the members in `roles`, or all, together at most `members`."""
 
     table: str
     where: str = ""
     order: str = ""
     rows: int | None = None
     roles: tuple[str, ...] = ()
+    members: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,13 @@ class View:
 @dataclass(frozen=True, slots=True)
 class Families:
     """Where the family of an opcode stands: a table, its column of opcodes and that of families;
-    `names`: what a family reads as."""
+    `names`: what a family reads as; `first`: of what does not fit, these are drawn, in order."""
 
     table: str
     key: str
     value: str
     names: Mapping[str, str] = field(default_factory=dict)
+    first: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +173,14 @@ def _view(given: Mapping[str, Any]) -> View:
 
 def _select(given: Mapping[str, Any], where: str) -> Select:
     _check(given, {one.name for one in fields(Select)}, f"{where}: select")
-    rows = given.get("rows")
+    rows, members = given.get("rows"), given.get("members")
     return Select(
         table=_text(given, "table", f"{where}: select"),
         where=str(given.get("where", "")),
         order=str(given.get("order", "")),
         rows=None if rows is None else _count(rows, f"{where}: rows"),
         roles=_texts(given.get("roles", []), f"{where}: roles"),
+        members=None if members is None else _count(members, f"{where}: members"),
     )
 
 
@@ -251,7 +254,7 @@ def _families(given: Mapping[str, Any]) -> Families:
     _check(given, {one.name for one in fields(Families)}, "[families]")
     table, key, value = (_text(given, name, "[families]") for name in ("table", "key", "value"))
     names = {family: str(word) for family, word in _table(given, "names").items()}
-    return Families(table, key, value, names)
+    return Families(table, key, value, names, _texts(given.get("first", []), "[families]: first"))
 
 
 def _check(given: Mapping[str, Any], known: Collection[str], where: str) -> None:

@@ -54,7 +54,7 @@ class Feeds:
 
 def written(instr: Instruction) -> Instruction:
     """The instruction of which `x#1` takes an element."""
-    while instr.implied:
+    while instr.implied and instr.operands:
         instr = instr.operands[0]
     return instr
 
