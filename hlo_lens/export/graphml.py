@@ -34,7 +34,7 @@ def as_graphml(panel: Panel) -> str:
 
 
 def _about(panel: Panel) -> dict[str, object]:
-    left_out = tuple(f"{count} {why}" for why, count in panel.left_out.items())
+    left_out = tuple(f"{count} {why}" for why, count in sorted(panel.left_out.items()))
     return {
         "name": panel.name,
         "stage": panel.stage,
@@ -52,7 +52,7 @@ def _flat(data: Mapping[str, object]) -> dict[str, str | int]:
     flat: dict[str, str | int] = {}
     for name, value in data.items():
         if isinstance(value, tuple):
-            value = ", ".join(map(str, value))
+            value = ", ".join(filter(None, map(str, value)))
         if isinstance(value, int):
             flat[name] = int(value)
         elif value is not None and value != "":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,8 @@ def panel_graph(panel: Panel) -> Json:
 
     Ids are those of the instructions in the tables, so that node data of a query fits. A node's
     namespace is the clusters around it, else its computation where that is not the entry. Inputs
-    are positions of operands. An edge through instructions that are not drawn names them, in its
-    metadata and among the inputs of its target.
+    are positions of operands, with the source where several nodes reach one by ways that are not
+    drawn. Such an edge names the instructions on its way, and so does the input of its target.
     """
     instrs = {node.id: node.instr for node in panel.nodes}
     into: dict[str, list[Edge]] = defaultdict(list)
@@ -70,8 +70,8 @@ def panel_graph(panel: Panel) -> Json:
     for edge in panel.edges:
         into[edge.target].append(edge)
         elements[edge.source].add(edge.element)
-    groups = dict(_groups(panel.clusters, ""))
-    around = {node: path for path, cluster in groups.items() for node in cluster.nodes}
+    groups = list(_groups(panel.clusters, ""))
+    around = {node: path for path, cluster in groups for node in cluster.nodes}
     nodes = []
     for node in panel.nodes:
         home = node.instr.computation
@@ -83,13 +83,15 @@ def panel_graph(panel: Panel) -> Json:
             "notes": "; ".join(node.notes),
             "op_name": node.instr.op_name,
         }
-        incoming = [_incoming(edge, instrs[edge.source]) for edge in into[node.id]]
+        ways = list(zip(into[node.id], _incoming(into[node.id], instrs), strict=True))
+        incoming = [one for _, one in ways]
         drawn = graph_node(
             node.instr, around.get(node.id, outside), given, incoming, elements[node.id]
         )
-        nodes.append(drawn | _inputs(node.instr, into[node.id], instrs))
-    facts = {path: {"kind": cluster.kind} for path, cluster in groups.items()}
-    return graph_of(f"{panel.title or panel.name}", nodes, {"": _about(panel), **facts})
+        inputs = [_input(node.instr, edge, one.input) for edge, one in ways]
+        nodes.append(drawn | {"inputsMetadata": inputs})
+    facts = {path: {"kind": cluster.kind} for path, cluster in groups if cluster.label}
+    return graph_of(panel.title or panel.name, nodes, {"": _about(panel), **facts})
 
 
 def graph_of(name: str, nodes: list[Json], groups: Mapping[str, Mapping[str, str | None]]) -> Json:
@@ -139,45 +141,41 @@ def path_of(outer: str, name: str) -> str:
 
 
 def _groups(clusters: Iterable[Cluster], outer: str) -> Iterator[tuple[str, Cluster]]:
-    """(namespace, cluster) of all clusters. Two with the same label are two groups."""
+    """(namespace, cluster) of all clusters. Two with the same label are two groups; one without is
+    none, and what is in it stands in the group around."""
     taken: set[str] = set()
     for cluster in clusters:
         label = " ".join(cluster.label)
-        path = path_of(outer, label)
-        if path in taken:
+        path = path_of(outer, label) if label else outer
+        if label and path in taken:
             path = path_of(outer, f"{label} ({cluster.id})")
         taken.add(path)
         yield path, cluster
         yield from _groups(cluster.clusters, path)
 
 
-def _incoming(edge: Edge, source: Instruction) -> Incoming:
-    facts = {
-        "through": ", ".join(one.name for one in edge.through),
-        "opcodes": ", ".join(one.opcode for one in edge.through),
-        "next_iteration": "true" if edge.next_iteration else "",
-        "also": f"{edge.also} more operands" if edge.also else "",
-    }
-    return Incoming(source, str(edge.operand), edge.element, _known(facts))
-
-
-def _inputs(instr: Instruction, edges: Iterable[Edge], instrs: Mapping[str, Instruction]) -> Json:
-    """What the viewer shows of a node's inputs: the operand as written, and ways not drawn."""
-    operands = instr.operands
-    inputs: dict[int, dict[str, str | None]] = {}
+def _incoming(edges: Sequence[Edge], instrs: Mapping[str, Instruction]) -> Iterator[Incoming]:
+    reached = Counter(edge.operand for edge in edges)
     for edge in edges:
-        facts = inputs.setdefault(edge.operand, {})
-        if edge.operand < len(operands):
-            facts["__tensor_tag"] = operands[edge.operand].name
-        if edge.through:
-            through = ", ".join(f"{one.name} ({one.opcode})" for one in edge.through)
-            facts[f"from {instrs[edge.source].name} through"] = through
-    return {
-        "inputsMetadata": [
-            {"id": str(operand), "attrs": _pairs(_known(facts))}
-            for operand, facts in sorted(inputs.items())
-        ]
+        source = instrs[edge.source]
+        several = f" from {source.name}" if reached[edge.operand] > 1 else ""
+        facts = {
+            "through": ", ".join(one.name for one in edge.through),
+            "opcodes": ", ".join(one.opcode for one in edge.through),
+            "next_iteration": "true" if edge.next_iteration else "",
+            "also": f"{edge.also} more operands" if edge.also else "",
+        }
+        yield Incoming(source, f"{edge.operand}{several}", edge.element, _known(facts))
+
+
+def _input(instr: Instruction, edge: Edge, id: str) -> Json:
+    """What the viewer shows of an input: the operand as written, and the way that is not drawn."""
+    operands = instr.operands
+    facts = {
+        "__tensor_tag": operands[edge.operand].name if edge.operand < len(operands) else None,
+        "through": ", ".join(f"{one.name} ({one.opcode})" for one in edge.through),
     }
+    return {"id": id, "attrs": _pairs(_known(facts))}
 
 
 def _outputs(instr: Instruction, elements: Collection[Element]) -> Iterator[Json]:
@@ -230,7 +228,7 @@ def _about(panel: Panel) -> dict[str, str | None]:
         "sha256": panel.sha256,
         "about": "; ".join(panel.about),
         "instructions": f"{len(panel.nodes)} of {panel.total}" if panel.total else None,
-        "left out": ", ".join(f"{count} {why}" for why, count in panel.left_out.items()),
+        "left out": ", ".join(f"{count} {why}" for why, count in sorted(panel.left_out.items())),
         "notes": " ".join(panel.notes),
     }
 

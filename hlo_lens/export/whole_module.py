@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hlo_lens.export.model_explorer import Incoming, Json, graph_node, graph_of, path_of
 from hlo_lens.graph import instruction_graph
 from hlo_lens.hlo import Computation, Instruction, Module
+from hlo_lens.present.cells import trips_text
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import CallSite, ModuleAnalysis
@@ -73,6 +74,7 @@ class _Groups:
         self._sites: dict[Instruction, list[CallSite]] = {}
         for site in analysis.call_sites:
             self._sites.setdefault(site.caller, []).append(site)
+        self._loops = {loop.instr: loop for loop in analysis.loops}
         self._paths: dict[Computation, str] = {}
         self._inside: dict[Computation, CallSite] = {}  # computations in the group of their caller
         # Callers first; what calls itself is in no order, and has no one caller.
@@ -84,7 +86,7 @@ class _Groups:
         """The namespace of a computation whose caller has one."""
         site = self._analysis.graph.only_caller(computation)
         if site is not None:
-            group = path_of(self._paths[site.caller.computation], site.caller.name)
+            group = self._group(site.caller)
             if site.kind in ("body", "condition"):
                 group = path_of(group, site.kind)
             elif len(self._sites[site.caller]) > 1:
@@ -99,7 +101,13 @@ class _Groups:
         """That of its computation, or of the group that it opens."""
         home = self._paths[instr.computation]
         opens = any(site.callee in self._inside for site in self._sites.get(instr, ()))
-        return path_of(home, instr.name) if opens else home
+        return self._group(instr) if opens else home
+
+    def _group(self, caller: Instruction) -> str:
+        """The namespace that a caller opens: its name, and of a loop how often it runs."""
+        loop = self._loops.get(caller)
+        trips = "" if loop is None else f" {trips_text(loop)}"
+        return path_of(self._paths[caller.computation], f"{caller.name}{trips}".rstrip())
 
     def handed(self, instr: Instruction) -> Iterator[Incoming]:
         """What reaches an instruction across the border of its group."""
@@ -117,7 +125,7 @@ class _Groups:
         return [{"key": "calls", "value": {"type": "node_ids", "nodeIds": roots}}] if roots else []
 
     def facts(self) -> Iterator[tuple[str, Mapping[str, str | None]]]:
-        """What is known of the group of each computation."""
+        """What is known of the group of each computation, and of each caller of several."""
         for computation, path in self._paths.items():
             runs = self._analysis.executions(computation)
             site = self._inside.get(computation)
@@ -129,6 +137,8 @@ class _Groups:
                 "executions": str(runs.exact) if runs.exact is not None else None,
                 "trips": runs.trips_kind,
             }
+            if site is not None and path != self._group(site.caller):
+                yield self._group(site.caller), {"opcode": site.caller.opcode}
             if path:
                 yield path, facts
 

@@ -78,6 +78,13 @@ def test_the_graph_says_where_it_is_from() -> None:
     }
 
 
+def test_a_cluster_without_a_label_is_not_said() -> None:
+    module = parse(TEXT)
+    drawn = panel(module)
+    entry = Cluster("e", "call", (), ("n1",), drawn.clusters)
+    assert as_graphml(replace(drawn, clusters=(entry,))) == as_graphml(drawn)
+
+
 def test_two_edges_between_the_same_nodes_stay_two() -> None:
     module = parse(TEXT)
     drawn = panel(module)

@@ -113,12 +113,23 @@ def test_a_contracted_edge_names_what_is_not_drawn() -> None:
             "attrs": [
                 {"key": "__tensor_tag", "value": "out"},
                 {
-                    "key": "from y through",
+                    "key": "through",
                     "value": "r (tuple), loop (while), out (get-tuple-element)",
                 },
             ],
         }
     ]
+
+
+def test_ways_of_several_nodes_to_one_operand_are_told_apart() -> None:
+    module = parse(TEXT)
+    nodes = tuple(Node(one, named(module, "main", one)) for one in ("p", "zero", "loop"))
+    through = (named(module, "main", "init"),)
+    ways = (Edge("p", "loop", 0, (1,), through), Edge("zero", "loop", 0, (0,), through))
+    node = named_nodes(panel_graph(Panel("", "m", "", None, nodes, ways)))["main.loop"]
+    inputs = ["0 from p", "0 from zero"]
+    assert [edge["targetNodeInputId"] for edge in node["incomingEdges"]] == inputs
+    assert [one["id"] for one in node["inputsMetadata"]] == inputs
 
 
 def test_a_way_round_a_loop_says_so() -> None:
@@ -160,6 +171,17 @@ def test_clusters_with_one_label_are_two_groups() -> None:
     assert [node["namespace"] for node in graph["nodes"]] == ["same", "same (c1)"]
 
 
+def test_a_cluster_without_a_label_is_no_group() -> None:
+    module = parse(TEXT)
+    (inner,) = panel(module).clusters
+    graph = panel_graph(
+        replace(panel(module), clusters=(Cluster("e", "call", (), ("n1",), (inner,)),))
+    )
+    spaces = {name: node["namespace"] for name, node in named_nodes(graph).items()}
+    assert spaces == {"body.y": "while a|b, c/loop x 3", "main.row": ""}
+    assert graph == panel_graph(panel(module))
+
+
 def test_the_graph_says_where_it_is_from() -> None:
     graph = panel_graph(panel(parse(TEXT)))
     assert graph["id"] == "one of two"
@@ -190,10 +212,10 @@ def test_every_instruction_of_the_text_is_a_node() -> None:
 def test_computations_stand_in_the_group_of_their_one_caller() -> None:
     spaces = {name: node["namespace"] for name, node in named_nodes(whole(TEXT)).items()}
     assert spaces["main.p"] == ""
-    assert spaces["main.loop"] == "loop"
-    assert spaces["body.next"] == "loop/body"
-    assert spaces["cond.n"] == "loop/condition"
-    assert spaces["body.y"] == spaces["fused.d"] == "loop/body/y"
+    assert spaces["main.loop"] == "loop x3"
+    assert spaces["body.next"] == "loop x3/body"
+    assert spaces["cond.n"] == "loop x3/condition"
+    assert spaces["body.y"] == spaces["fused.d"] == "loop x3/body/y"
     assert spaces["sum.c"] == "other computations/sum"
 
 
@@ -228,7 +250,8 @@ def test_a_shared_computation_is_linked_from_its_callers() -> None:
 
 def test_groups_say_how_often_they_run() -> None:
     groups = whole(TEXT)["groupNodeAttributes"]
-    assert groups["loop/body"] == {
+    assert groups["loop x3"] == {"opcode": "while"}
+    assert groups["loop x3/body"] == {
         "computation": "body",
         "called as": "body",
         "executions": "3",
