@@ -339,7 +339,8 @@ def _left_out(one: Panel | Lanes) -> Iterator[str]:
         for why, n in sorted(one.left_out.items(), key=lambda item: item[0] != "others")
     ]
     if parts:
-        yield f"left out beside them: {', '.join(parts)}"
+        beside = "" if isinstance(one, Lanes) else " beside them"
+        yield f"left out{beside}: {', '.join(parts)}"
     yield from one.notes
 
 
