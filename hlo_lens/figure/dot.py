@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hlo_lens.figure.escape import text, tooltip
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _FONT = "Helvetica,Arial,sans-serif"
 _MONO = "Menlo,Consolas,DejaVu Sans Mono,monospace"
+# Frames around a single node are told in it.
+_TOLD = frozenset(("async", "call", "fusion"))
 _WIDEST = 34  # characters of a line in a node
 _MOST_ELEMENTS = 4  # of a tuple's shape
 _MOST_TOLD = 12  # instructions of a contracted edge, in its tooltip
@@ -121,6 +124,12 @@ def _add_cluster(
     if not cluster.label:
         fill(graph)
         return
+    held = [*cluster.all_nodes()]
+    if len(held) == 1 and cluster.kind in _TOLD:
+        lone = nodes[held[0]]
+        notes = (*lone.notes, *reversed([*_frames_told(cluster)]))
+        _add_node(graph, replace(lone, notes=notes), theme, color)
+        return
     style = {"boundary": "rounded,dashed", "pass": "rounded,dotted"}.get(cluster.kind, "rounded")
     first, *rest = cluster.label
     label = "<BR/>".join([text(first), *(f"<I>{text(one)}</I>" for one in rest)])
@@ -137,12 +146,21 @@ def _add_cluster(
         fill(frame)
 
 
+def _frames_told(cluster: Cluster) -> Iterator[str]:
+    """What the frames around a lone node say, outermost first."""
+    first, *rest = cluster.label
+    yield f"in {first}" + (f": {', '.join(rest)}" if rest else "")
+    for inner in cluster.clusters:
+        yield from _frames_told(inner)
+
+
 def _add_node(graph: graphviz.Digraph, node: Node, theme: Theme, color: ColorBy) -> None:
     paint = theme.paint(color, node.phase if color == "phase" else node.family)
     lines = [f"<B>{one}</B>" for one in _wrapped(f"%{node.name}")]
     lines += _shape(node.instr.shape_text)
     lines.append(_small(theme, text(_what(node))))
-    lines += [_small(theme, f"<I>{text(one)}</I>") for one in (*node.roles, *node.notes)]
+    lines += [_small(theme, f"<I>{text(one)}</I>") for one in node.roles]
+    lines += [_small(theme, one) for note in node.notes for one in _wrapped(note, _WIDEST + 8)]
     graph.node(
         node.id,
         label=f"<{'<BR/>'.join(lines)}>",
@@ -172,12 +190,12 @@ def _cut(value: str) -> str:
     return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 1]}…"
 
 
-def _wrapped(value: str) -> list[str]:
-    """A long name in lines, as markup; broken behind a dot, an underscore or a hyphen."""
+def _wrapped(value: str, widest: int = _WIDEST) -> list[str]:
+    """A long name in lines, as markup; broken behind a dot, an underscore, a hyphen or a space."""
     lines = [""]
-    for part in re.split(r"(?<=[._-])", value):
-        for piece in (part[at : at + _WIDEST] for at in range(0, len(part), _WIDEST)):
-            if lines[-1] and len(lines[-1]) + len(piece) > _WIDEST:
+    for part in re.split(r"(?<=[ ._-])", value):
+        for piece in (part[at : at + widest] for at in range(0, len(part), widest)):
+            if lines[-1] and len(lines[-1]) + len(piece) > widest:
                 lines.append("")
             lines[-1] += piece
     return [text(line) for line in lines]
@@ -276,8 +294,7 @@ def _used(panels: Iterable[Panel], theme: Theme, color: ColorBy) -> Iterator[tup
             yield value, paint
     rest = sorted(one or "not known" for one in values if one is None or one not in paints)
     rest += ["other"] if "other" in values else []
-    if rest:
-        yield ", ".join(rest), paints["other"]
+    yield from ((value, paints["other"]) for value in rest)
 
 
 def _swatch(paint: Paint, word: str) -> str:
@@ -292,11 +309,11 @@ def _signs(panels: Iterable[Panel]) -> Iterator[str]:
     edges = [edge for panel in panels for edge in panel.edges]
     phases = {node.id: node.phase for panel in panels for node in panel.nodes}
     if any(edge.left_out for edge in edges):
-        yield "dashed, with a number: through that many instructions that are not drawn"
+        yield "dashed line, with a number: through that many instructions that are not drawn"
     if any(_crosses(edge, phases) for edge in edges):
         yield "thick edge: from the forward to the backward pass"
     if any(edge.next_iteration for edge in edges):
-        yield "dotted: to the loop's next iteration"
+        yield "dotted line: to the loop's next iteration"
     if any(edge.element for edge in edges):
         yield "#n: element n of a tuple"
     if any(node.selected for panel in panels for node in panel.nodes):

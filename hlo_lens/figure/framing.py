@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from hlo_lens.analysis import CallSite, ModuleAnalysis
 from hlo_lens.figure.model import Cluster, ClusterKind, Node
@@ -19,6 +20,8 @@ _KINDS: Mapping[str, ClusterKind] = {
 }
 _PASSES: Mapping[str | None, str] = {"fwd": "forward", "bwd": "backward", "remat": "backward"}
 
+T = TypeVar("T")
+
 
 @dataclass(slots=True)
 class _Level:
@@ -26,6 +29,16 @@ class _Level:
 
     nodes: list[Node] = field(default_factory=list)
     inner: list[Computation] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The frame of a computation; the pass and the number of the boundary that all in it belongs
+    to."""
+
+    cluster: Cluster
+    half: str | None
+    boundary: int | None
 
 
 def frames_around(analysis: ModuleAnalysis, drawn: Iterable[Instruction]) -> set[Instruction]:
@@ -62,29 +75,40 @@ def clusters(
     def numbered() -> str:
         return f"{prefix}f{next(numbers)}"
 
-    def made(computation: Computation) -> tuple[Cluster, str | None]:
-        """The frame of a computation, and the pass that all in it belongs to."""
+    def made(computation: Computation, outermost: bool = False) -> _Part:
         level = levels[computation]
         inner = [made(one) for one in level.inner]
-        cluster = _grouped(level.nodes, inner, boundaries, numbered)
+        boundary = None
+        if not outermost:
+            within = [_boundary(node, boundaries) for node in level.nodes]
+            boundary = _one({*within, *(one.boundary for one in inner)})
+        # A boundary around all of it is drawn around its frame.
+        cluster = _grouped(level.nodes, inner, () if boundary is not None else boundaries, numbered)
         site = analysis.graph.only_caller(computation)
         kind: ClusterKind = _KINDS.get(site.kind, "call") if site is not None else "call"
         label = _label(analysis, computation, site, roles)
-        its = {_PASSES.get(node.phase) for node in level.nodes} | {one for _, one in inner}
-        return (
-            replace(cluster, id=numbered(), kind=kind, label=label),
-            its.pop() if len(its) == 1 else None,
-        )
+        its = {*(_PASSES.get(node.phase) for node in level.nodes), *(one.half for one in inner)}
+        return _Part(replace(cluster, id=numbered(), kind=kind, label=label), _one(its), boundary)
 
     found: list[Cluster] = []
     for computation in top:
-        cluster, _ = made(computation)
+        cluster = made(computation, outermost=True).cluster
         if computation is module.entry:
             # What the entry runs stands in no frame but the panel's: kind and label are not shown.
             found.insert(0, replace(cluster, label=()))
         else:
             found.append(cluster)
     return tuple(found)
+
+
+def _one(values: set[T | None]) -> T | None:
+    """The one value there is, None where there are several."""
+    return next(iter(values)) if len(values) == 1 else None
+
+
+def _boundary(node: Node, boundaries: Sequence[tuple[str, frozenset[Instruction]]]) -> int | None:
+    """The number of the first boundary around a node."""
+    return next((at for at, (_, inside) in enumerate(boundaries) if node.instr in inside), None)
 
 
 def _levels(analysis: ModuleAnalysis, nodes: Iterable[Node]) -> dict[Computation, _Level]:
@@ -134,40 +158,38 @@ def _label(
 
 def _grouped(
     nodes: Sequence[Node],
-    inner: Sequence[tuple[Cluster, str | None]],
+    inner: Sequence[_Part],
     boundaries: Sequence[tuple[str, frozenset[Instruction]]],
     numbered: Callable[[], str],
 ) -> Cluster:
-    """Nodes and inner frames of one computation, in frames of the passes where it runs both.
-
-    `inner`: each frame with its pass.
-    """
+    """Nodes and inner frames of one computation, in frames of the passes where it runs both."""
     passes = [_PASSES.get(node.phase) for node in nodes]
-    if not {"forward", "backward"} <= {*passes, *(its for _, its in inner)}:
-        return _bounded(nodes, [one for one, _ in inner], boundaries, numbered)
+    if not {"forward", "backward"} <= {*passes, *(one.half for one in inner)}:
+        return _bounded(nodes, inner, boundaries, numbered)
     parts: list[Cluster] = []
     for name in ("forward", "backward"):
         own = [node for node, its in zip(nodes, passes, strict=True) if its == name]
-        held = [one for one, its in inner if its == name]
+        held = [one for one in inner if one.half == name]
         part = _bounded(own, held, boundaries, numbered)
         parts.append(replace(part, id=numbered(), kind="pass", label=(f"{name} pass",)))
-    rest = [node.id for node, its in zip(nodes, passes, strict=True) if its is None]
-    return Cluster("", "call", (), tuple(rest), (*parts, *(one for one, its in inner if not its)))
+    own = [node for node, its in zip(nodes, passes, strict=True) if its is None]
+    rest = _bounded(own, [one for one in inner if one.half is None], boundaries, numbered)
+    return replace(rest, clusters=(*parts, *rest.clusters))
 
 
 def _bounded(
     nodes: Sequence[Node],
-    inner: Sequence[Cluster],
+    inner: Sequence[_Part],
     boundaries: Sequence[tuple[str, frozenset[Instruction]]],
     numbered: Callable[[], str],
 ) -> Cluster:
     """Nodes and inner frames, with a frame around those of each boundary."""
-    left = list(nodes)
     parts: list[Cluster] = []
-    for label, inside in boundaries:
-        held = [node for node in left if node.instr in inside]
-        if held:
-            left = [node for node in left if node.instr not in inside]
-            ids = tuple(node.id for node in held)
-            parts.append(Cluster(numbered(), "boundary", (label,), ids))
-    return Cluster("", "call", (), tuple(node.id for node in left), (*parts, *inner))
+    for at, (label, _) in enumerate(boundaries):
+        held = tuple(node.id for node in nodes if _boundary(node, boundaries) == at)
+        frames = tuple(one.cluster for one in inner if one.boundary == at)
+        if held or frames:
+            parts.append(Cluster(numbered(), "boundary", (label,), held, frames))
+    left = tuple(node.id for node in nodes if _boundary(node, boundaries) is None)
+    rest = (one.cluster for one in inner if not boundaries or one.boundary is None)
+    return Cluster("", "call", (), left, (*parts, *rest))

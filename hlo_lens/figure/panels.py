@@ -11,7 +11,7 @@ from hlo_lens.figure.framing import clusters, frames_around
 from hlo_lens.figure.model import Edge, Node, Panel
 from hlo_lens.figure.near import Pruning, between, everything, neighbours, why_left_out
 from hlo_lens.figure.origin import provenance
-from hlo_lens.figure.paths import MOST_BETWEEN, Path, Walk
+from hlo_lens.figure.paths import MOST_AROUND, MOST_BETWEEN, Path, Walk
 from hlo_lens.figure.selecting import (
     NothingSelectedError,
     Selection,
@@ -63,7 +63,8 @@ def panel(
     edges = tuple(_edges(walk, drawn, {node.instr: node.id for node in nodes}))
     if walk.gave_up:
         chosen.notes.append(
-            f"paths through more than {MOST_BETWEEN} instructions that compute are not drawn"
+            f"paths through more than {MOST_BETWEEN} instructions that compute"
+            f" ({MOST_AROUND} of a path round a loop) are not drawn"
         )
     boundaries = [one for frame in wanted.frames for one in frames_of(facts, position, frame)]
     return Panel(

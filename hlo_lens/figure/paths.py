@@ -13,6 +13,10 @@ from hlo_lens.hlo import Computation, Instruction
 MOST_BETWEEN = 12
 """A path through more instructions that compute than this is not followed further."""
 
+MOST_AROUND = 3
+"""As `MOST_BETWEEN`, of a path that goes round a loop: what an iteration hands to the next one lies
+behind nearly everything in it."""
+
 _MOST_VALUES = 20_000  # looked at behind one instruction: what a few hundred operands fan out to
 
 
@@ -88,7 +92,8 @@ class Walk:
                     yield value, _way(behind, value), round_loop[value]
                 continue
             costs = 0 if self.free(value.instr) else 1
-            if length + costs > self.most or len(behind) > _MOST_VALUES:
+            most = MOST_AROUND if round_loop[value] else self.most
+            if length + costs > most or len(behind) > _MOST_VALUES:
                 self.gave_up = True
                 continue
             for before, around in origins(graph, value, self._holding.__contains__):

@@ -87,7 +87,7 @@ def select(
     for one in wanted.selects:
         ids = row_ids(facts, position, one)
         counts[0] += len(ids)
-        members = _members(facts, position, one, ids, wanted.names)
+        members = _members(facts, position, one, ids, wanted.names, found.notes)
         counts[1] += _take(found, members, one, most, weight)
     module = facts.program.modules[position]
     for name in wanted.around:
@@ -116,15 +116,31 @@ def row_ids(facts: Facts, position: int, one: Select) -> list[int]:
 
 
 def _members(
-    facts: Facts, position: int, one: Select, ids: Sequence[int], names: Mapping[str, str]
+    facts: Facts,
+    position: int,
+    one: Select,
+    ids: Sequence[int],
+    names: Mapping[str, str],
+    notes: list[str],
 ) -> list[list[_Member]]:
-    """Of each of these rows the members, with the words for their roles."""
+    """Of each of these rows the members, with the words for their roles; notes of what is over
+    `each`."""
     members = members_of(facts, position, one.table, one.roles)
     module = facts.program.modules[position]
-    return [
-        [(module.instruction(instr), names.get(role, role)) for instr, role in members.get(id, ())]
-        for id in ids
-    ]
+    over: Counter[str] = Counter()
+    rows: list[list[_Member]] = []
+    for id in ids:
+        seen: Counter[str] = Counter()
+        row: list[_Member] = []
+        for instr, role in members.get(id, ()):
+            seen[role] += 1
+            if one.each is None or seen[role] <= one.each:
+                row.append((module.instruction(instr), names.get(role, role)))
+            else:
+                over[names.get(role, role)] += 1
+        rows.append(row)
+    notes += (f"{count_text(n)} more “{role}” not drawn" for role, n in over.items())
+    return rows
 
 
 def _take(

@@ -27,7 +27,8 @@ BAR_KINDS: tuple[BarKind, ...] = get_args(BarKind)
 @dataclass(frozen=True, slots=True)
 class Select:
     """Rows whose members are drawn: those of `table` for which the SQL condition `where` holds, in
-    `order`, at most `rows`; of them the members in `roles`, or all, together at most `members`."""
+    `order`, at most `rows`; of them the members in `roles`, or all: at most `each` of a row and
+    role, and `members` of all rows."""
 
     table: str
     where: str = ""
@@ -35,6 +36,7 @@ class Select:
     rows: int | None = None
     roles: tuple[str, ...] = ()
     members: int | None = None
+    each: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +175,17 @@ def _view(given: Mapping[str, Any]) -> View:
 
 def _select(given: Mapping[str, Any], where: str) -> Select:
     _check(given, {one.name for one in fields(Select)}, f"{where}: select")
-    rows, members = given.get("rows"), given.get("members")
+    counts = {
+        key: _count(given[key], f"{where}: {key}")
+        for key in ("rows", "members", "each")
+        if key in given
+    }
     return Select(
         table=_text(given, "table", f"{where}: select"),
         where=str(given.get("where", "")),
         order=str(given.get("order", "")),
-        rows=None if rows is None else _count(rows, f"{where}: rows"),
         roles=_texts(given.get("roles", []), f"{where}: roles"),
-        members=None if members is None else _count(members, f"{where}: members"),
+        **counts,
     )
 
 
