@@ -148,7 +148,8 @@ def why_left_out(
     frames: Collection[Instruction],
     why: Callable[[Instruction], str | None],
 ) -> dict[str, int]:
-    """Why → how many, of the instructions of the computations in which something is drawn."""
+    """Why → how many, the most first, of the instructions of the computations in which something is
+    drawn."""
     computations = dict.fromkeys(instr.computation for instr in drawn)
     counts: dict[str, int] = {}
     for computation in computations:
@@ -156,4 +157,4 @@ def why_left_out(
             if instr not in drawn and instr not in frames:
                 reason = why(instr) or "others"
                 counts[reason] = counts.get(reason, 0) + 1
-    return counts
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
