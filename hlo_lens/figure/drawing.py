@@ -233,7 +233,7 @@ def _wanted(
     if table is not None:
         rows = [] if row is None else [row] if isinstance(row, int) else list(row)
         parts = [f"id IN ({', '.join(map(str, rows))})"] if rows else []
-        parts += [f"({where}\n)"] if where else []
+        parts += [f"(\n{where}\n)" if rows else where] if where else []
         wanted = replace(wanted, selects=(Select(table, " AND ".join(parts)), *wanted.selects))
     elif row is not None or where is not None:
         raise InputError("--row and --where", "they are about a table; name it with --table")

@@ -227,7 +227,9 @@ def _nothing(facts: Facts, position: int, selects: Sequence[Select]) -> str:
     tables = " and ".join(dict.fromkeys(one.table for one in selects))
     stage = facts.program.stages[position]
     conditions = [one.where for one in selects if one.where]
-    where = f" where {conditions[0]}" if len(selects) == 1 and conditions else ""
+    where = (
+        f" where {' '.join(conditions[0].split())}" if len(selects) == len(conditions) == 1 else ""
+    )
     others = [
         other
         for at, other in enumerate(facts.program.stages)

@@ -9,7 +9,6 @@ import pytest
 
 from hlo_lens.facts import Facts
 from hlo_lens.figure import Panel, draw, views, views_with_rows
-from hlo_lens.hlo import parse
 from hlo_lens.program import Program, load
 from tests.figure.walking import Feeds, seams, steps
 from tests.shared import SHARED, needs_shared

@@ -1,8 +1,9 @@
-"""An own walk over the text, to check the edges of figures against: who can feed whom, by a step."""
+"""A walk over the text of its own, to check the edges of figures against: what feeds what."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from hlo_lens.figure import Edge, Panel
 from hlo_lens.hlo import Instruction, Module
@@ -66,7 +67,8 @@ def seams(module: Module) -> set[Instruction]:
         for instr in computation.instructions:
             if instr.called:
                 found.add(instr)
-                found.update(parameter for callee in instr.called for parameter in callee.parameters)
+                for callee in instr.called:
+                    found.update(callee.parameters)
     return found
 
 
@@ -74,4 +76,4 @@ def steps(panel: Panel, edge: Edge) -> Iterator[tuple[Instruction, Instruction]]
     """The pairs of instructions along an edge, those that are not drawn included."""
     by_id = {node.id: node.instr for node in panel.nodes}
     way = [by_id[edge.source], *edge.through, by_id[edge.target]]
-    yield from zip(way, way[1:], strict=False)
+    yield from pairwise(way)
