@@ -51,8 +51,12 @@ class Config:
             parameter = known.get(key.replace("_", "-"))
             if parameter is None:
                 raise ConfigError(f"{self.path}: [{verb}] has no option {key!r}{hint(key, known)}")
-            if isinstance(parameter.type, click.Path) and not isinstance(value, str):
-                raise ConfigError(f"{self.path}: [{verb}] {key} is a name, not {value!r}")
+            if isinstance(parameter.type, click.Path):
+                if not _names_files(parameter, value):
+                    what = "a list of names" if parameter.multiple else "a name"
+                    raise ConfigError(f"{self.path}: [{verb}] {key} is {what}, not {value!r}")
+                if parameter.multiple:  # files to read lie beside the config that names them
+                    value = [str(self.path.parent / one) for one in value]
             defaults[str(parameter.name)] = value
         return defaults
 
@@ -83,6 +87,13 @@ def _names(param: click.Parameter) -> Iterable[str]:
         for name in (*param.opts, *param.secondary_opts):
             if name.startswith("--"):
                 yield name[2:]
+
+
+def _names_files(parameter: click.Parameter, value: object) -> bool:
+    """Whether the value is a name or, for an option that may be repeated, a list of names."""
+    if parameter.multiple:
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, str)
 
 
 def _text(path: Path) -> str:
