@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, count
+from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -26,6 +29,9 @@ from hlo_lens.present.quantities import visible
 
 if TYPE_CHECKING:
     from hlo_lens.facts import Facts
+    from hlo_lens.inspect.markdown import Linked
+
+_LONGEST_NAME = 80  # characters of a program's name in that of a file
 
 
 @verb()
@@ -42,6 +48,13 @@ if TYPE_CHECKING:
     help="Give the rows of this table in full instead of the report; may be repeated.",
 )
 @click.option("--all", "everything", is_flag=True, help="Give the rows of every table in full.")
+@click.option(
+    "--figures",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False),
+    help="With --format markdown: draw each view of `hlolens figure` that has rows into this "
+    "folder, and show it on the page.",
+)
 def command(
     files: Sequence[str],
     module: str | None,
@@ -50,6 +63,7 @@ def command(
     output: str | None,
     tables: tuple[str, ...],
     everything: bool,
+    figures: str | None,
 ) -> None:
     """Report what FILE... is and does: loops, collectives, kernels, matmuls, findings.
 
@@ -61,14 +75,16 @@ def command(
      "programs": [{"name": …, "modules": [{…}], "tables": {NAME: [{COLUMN: VALUE}]},
                    "findings": [{"rule": …, "level": …, "message": …}]}]}
 
-    Markdown has the findings first and folds long tables away, for a pull request. Of a folder's
-    stages the groups are of the last one.
+    Markdown is for a pull request: a verdict, findings by rule, then tables folded away, of a size
+    that a comment holds. Of a folder's stages the groups are of the last one.
     """
     from hlo_lens.facts import Facts
 
     names = _names(tables, everything)
     if names == ():
         return
+    if figures is not None and (output_format != "markdown" or names is not None):
+        raise click.UsageError("--figures goes with the report of --format markdown")
     found: Iterator[Facts] = map(Facts, programs(files, module=module, stage=stage))
     first = next(found, None)
     if first is None and (output is not None or output_format != "json"):
@@ -80,11 +96,14 @@ def command(
 
             write_json(as_data(found, names), stream)
             return
+        if output_format == "markdown" and names is None:
+            _write_page(found, stream, figures, output)
+            return
         for position, facts in enumerate(found):
             if position:
                 stream.write("\n")
             if names is None:
-                _write_report(facts, output_format, stream)
+                _write_report(facts, stream)
             else:
                 _write_tables(facts, names, output_format, stream)
 
@@ -104,14 +123,58 @@ def _names(tables: Sequence[str], everything: bool) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(names)) or None
 
 
-def _write_report(facts: Facts, output_format: str, stream: IO[str]) -> None:
-    from hlo_lens.inspect import as_lines, as_markdown, report
+def _write_report(facts: Facts, stream: IO[str]) -> None:
+    from hlo_lens.inspect import as_lines, report
 
-    found = report(facts)
-    if output_format == "markdown":
-        stream.write(as_markdown(found))
-    else:
-        write_lines(as_lines(found, width=width_of(stream)), stream)
+    write_lines(as_lines(report(facts), width=width_of(stream)), stream)
+
+
+def _write_page(
+    found: Iterable[Facts], stream: IO[str], folder: str | None, output: str | None
+) -> None:
+    """One page of Markdown of all programs, which a comment on a pull request can hold."""
+    from hlo_lens.inspect import report
+    from hlo_lens.inspect.markdown import Page, pages_as_markdown
+
+    start = Path(output).parent if output is not None else Path()
+    pages: list[Page] = []
+    taken: set[str] = set()
+    for facts in found:
+        figures = () if folder is None else _figures(facts, Path(folder), start, taken)
+        pages.append(Page(report(facts), facts.program.main.filename, tuple(figures)))
+    stream.write(pages_as_markdown(pages))
+
+
+def _figures(facts: Facts, folder: Path, start: Path, taken: set[str]) -> Iterator[Linked]:
+    """Draw the views that have rows into `folder`, and say how a page in `start` shows them.
+
+    `taken` are names of programs that have figures: the next of that name gets a number.
+    """
+    from hlo_lens.figure import NothingSelectedError, draw, views
+    from hlo_lens.figure.drawing import views_with_rows
+    from hlo_lens.figure.layout import LayoutError
+    from hlo_lens.inspect.markdown import Linked
+
+    plain = re.sub(r"[^\w.-]+", "_", facts.program.name)[:_LONGEST_NAME].strip(".") or "program"
+    numbered = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
+    name = next(each for each in numbered if each not in taken)
+    taken.add(name)
+    known = views()
+    for view in views_with_rows(facts, known):
+        path = folder / f"{name}.{view}.svg"
+        try:
+            figure = draw(facts, view=view, known=known)
+            drawn = figure.svg()
+        except NothingSelectedError:
+            continue
+        except LayoutError as problem:
+            error(problem.render())
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(drawn, encoding="utf-8")
+        shows, how_much = (*figure.caption, "")[:2]
+        alt = f"{shows} {how_much.partition(';')[0]}"
+        yield Linked(shows.rstrip("."), alt, PurePath(os.path.relpath(path, start)))
 
 
 def _write_tables(facts: Facts, names: Sequence[str], output_format: str, stream: IO[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import quote
 
 from hlo_lens.facts import Finding
 from hlo_lens.present.page import Column
@@ -11,8 +13,8 @@ from hlo_lens.present.quantities import visible
 from hlo_lens.present.report import Report, Section
 from hlo_lens.present.terminal import cut, first_of_rules, legend, more
 
+MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
 _LONG = 12  # rows of a table that is folded away
-_MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
 
 
 def as_markdown(report: Report, topic: str, *, of_a_rule: int = 0) -> str:
@@ -35,13 +37,15 @@ def as_markdown(report: Report, topic: str, *, of_a_rule: int = 0) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def finding_items(finding: Finding, *, side: str = "") -> Iterator[str]:
-    """An item of a list; `side` says which program it is of."""
+def finding_items(finding: Finding, *, side: str = "", place: str = "") -> Iterator[str]:
+    """An item of a list; `side` says which program it is of, `place`, in Markdown, where it is."""
     whose = f" ({side})" if side else ""
-    head = f"{_MARKS[finding.level]} **{finding.level}** `{finding.rule}`{whose}"
-    yield f"- {head}: {escaped(finding.message)}"
+    head = f"{MARKS[finding.level]} **{finding.level}** {code(finding.rule)}{whose}"
+    where = f" ({place})" if place else ""
+    # A comment on GitHub keeps line breaks, a file does not: this is one in both.
+    yield f"- {head}: {escaped(finding.message)}{where}" + ("\\" if finding.help else "")
     if finding.help:
-        yield f"  <br>{escaped(finding.help)}"
+        yield f"  {escaped(finding.help)}"
 
 
 def section_parts(section: Section, limit: int = 0) -> list[str]:
@@ -71,10 +75,15 @@ def _table(section: Section, lines: Sequence[Sequence[str]]) -> list[str]:
 
 def folded_section(title: str, body: Sequence[str], rows: int) -> list[str]:
     """A section: under a heading, or folded away where it has many rows."""
-    title = escaped(title[:1].upper() + title[1:])
+    title = title[:1].upper() + title[1:]
     if rows <= _LONG:
-        return [f"### {title}", "", *body, ""]
-    return [f"<details><summary>{title}</summary>", "", *body, "", "</details>", ""]
+        return [f"### {escaped(title)}", "", *body, ""]
+    return folded(title, body)
+
+
+def folded(title: str, body: Sequence[str]) -> list[str]:
+    """A section that is folded away, under its title."""
+    return [f"<details><summary>{in_html(title)}</summary>", "", *body, "", "</details>", ""]
 
 
 def table_lines(columns: Sequence[Column], lines: Iterable[Sequence[str]]) -> list[str]:
@@ -99,12 +108,51 @@ def _rule(columns: Sequence[Column]) -> str:
 def escaped(text: str) -> str:
     """Text as Markdown shows it: what would be read as a mark, HTML or a column's end is escaped.
 
-    Brackets alone are no mark, and shapes are full of them: only what would make a link is one.
+    What needs no escape has none, so that the page reads as text too. Brackets alone are no mark,
+    and shapes are full of them: only what would make a link is one. An underscore between letters
+    or digits is none (GitHub Flavored Markdown, 6.2).
     """
+    marked = _MARKS_OF_TEXT.sub(lambda mark: f"\\{mark[0]}", visible(text.replace("\n", " ")))
+    marked = _NUMBERED.sub(r"\1\\\2", _LINK.sub(r"\\]", marked))
+    return _inert(marked.translate(_HTML))
+
+
+def in_html(text: str) -> str:
+    """Text as HTML shows it; inside a tag on a line of its own, Markdown's escapes are text."""
+    return _inert(html.escape(visible(text.replace("\n", " ")), quote=False))
+
+
+def code(text: str) -> str:
+    """Text as a span of code, which GitHub makes no links of; as text where it could end one, or
+    would read as marks to who finds the end elsewhere. Not for a cell of a table."""
     line = visible(text.replace("\n", " "))
-    return _LINK.sub(r"\\]", _MARKS_OF_TEXT.sub(r"\\\g<0>", line)).translate(_HTML)
+    plain = line and line == line.strip() and not _ENDS_CODE.search(line)
+    return f"`{line}`" if plain else escaped(line)
 
 
-_MARKS_OF_TEXT = re.compile(r"[\\`*_~$|]")
+def image(alt: str, path: str) -> str:
+    """A picture at `path`, from the page, with the text for those who cannot see it."""
+    line = _PUNCTUATION.sub(r"\\\g<0>", visible(alt.replace("\n", " ")))
+    return f"![{line}]({quote(path)})"
+
+
+def _inert(text: str) -> str:
+    """The text without what GitHub makes links, people or pictures of once it is HTML, where no
+    escape helps; a comment in it takes it apart, and is not seen or copied."""
+    return _ACTS.sub(lambda start: f"{start[0]}<!-- -->", text)
+
+
+_MARKS_OF_TEXT = re.compile(
+    r"[\\`*~$|]"
+    r"|(?<![^\W_])_|_(?![^\W_])"
+    r"|^(?:[-+](?=[\s+-]|$)|[>=]|\[(?=[ xX]\]))"  # a list, a quotation, a line under, a box
+    r"|(?:^|(?<=\s))\#"  # a heading, or its end
+)
+_PUNCTUATION = re.compile(r"[\\`*_~$|<>&\[\]!]")
+_ENDS_CODE = re.compile(r"[`<\[\]|]")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 _LINK = re.compile(r"\](?=[(\[:])")
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;"})
+_ACTS = re.compile(
+    r"@(?=[a-z0-9])|\#(?=\d)|\bGH-(?=\d)|:(?=[\w+-]+:)|:(?=//)|\bwww(?=\.)", re.IGNORECASE
+)

@@ -139,7 +139,7 @@ def test_markdown_into_a_file(cli: Cli, step: Path, tmp_path: Path) -> None:
     target = tmp_path / "report.md"
     ran = cli("inspect", step, "--format", "markdown", "-o", target)
     assert (ran.code, ran.out) == (0, "")
-    assert target.read_text().startswith("## jit\\_step\n")
+    assert target.read_text().startswith("## jit_step\n")
 
 
 def test_a_file_that_cannot_be_written(cli: Cli, step: Path, tmp_path: Path) -> None:

@@ -551,7 +551,7 @@ def test_markdown_has_the_same_and_a_file_takes_it(cli: Cli, step: Path, tmp_pat
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     text = path.read_text()
     assert text.startswith("## step: kernels\n")
-    for title in ("### Kernels by phase and loop", "### Triton attention: fa\\_fwd"):
+    for title in ("### Kernels by phase and loop", "### Triton attention: fa_fwd"):
         assert title in text
     for rows in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({re.sub(r"\\.", "", row).count("|") for row in rows.splitlines()}) == 1, rows

@@ -400,39 +400,3 @@ def test_json_findings_have_their_place() -> None:
     assert (finding["level"], finding["name"], finding["module"]) == ("note", "while.b", 0)
     assert finding["evidence"] == [["loops", 1]]
     assert isinstance(finding["text_line"], int)
-
-
-# -- Markdown -------------------------------------------------------------------------------------
-
-
-def test_markdown_has_findings_first() -> None:
-    text = as_markdown(report_of(STEP))
-    assert text.startswith("## jit\\_step\n")
-    assert text.index("### Findings") < text.index("### Loops (2)") < text.index("### Collectives")
-    assert "- ℹ️ **note** `trip-count-unknown`: while.b: trip count not known" in text
-
-
-def test_markdown_tables_are_tables() -> None:
-    lines = as_markdown(report_of(STEP)).splitlines()
-    at = lines.index("### Loops (2)")
-    assert lines[at + 2 : at + 5] == [
-        "| loop | phase | trip count is | loops | runs | carry | stacked |",
-        "|---|---|---|---:|---:|---:|---:|",
-        "| while.f ×4 | fwd | inferred | 1 | 1 | 256.0 KiB | 0 B |",
-    ]
-
-
-def test_markdown_folds_a_long_table_away() -> None:
-    table = replace(OPS, summary=Summary("many | <operations>", 5, by=(Cell("instr"),)))
-    rows = [{"module": 0, "instr": n % 3, "opcode": "x"} for n in range(13)]
-    toy = ops(tables=(table,), does=lambda *_: PassResult({"ops": rows}))
-    assert "<details>" not in as_markdown(report(Facts(program(), [toy])))
-    summary = Summary("many | <operations>", 5, by=(Cell("id"),))
-    toy = replace(toy, tables=(replace(OPS, summary=summary),))
-    text = as_markdown(report(Facts(program(), [toy])))
-    assert "<details><summary>Many \\| &lt;operations> (13)</summary>" in text
-    assert text.count("</details>") == 1
-
-
-def test_markdown_is_the_same_every_time() -> None:
-    assert as_markdown(report_of(STEP)) == as_markdown(report_of(STEP))
