@@ -43,7 +43,6 @@ class Node:
         return self.instr.name
 
 
-
 @dataclass(frozen=True, slots=True)
 class Edge:
     """The value of `source` reaches `target`, both ids of nodes.
@@ -159,6 +158,6 @@ def _around(
     clusters: tuple[Cluster, ...], outer: tuple[str, ...]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     for cluster in clusters:
-        labels = (*outer, " ".join(cluster.label))
+        labels = (*outer, " ".join(cluster.label)) if cluster.label else outer
         yield from ((node, labels) for node in cluster.nodes)
         yield from _around(cluster.clusters, labels)

@@ -16,23 +16,26 @@ _MOST_VALUES = 20_000
 class Pruning:
     """Tells which instructions are not drawn of themselves, and why.
 
-    `by_opcode`: opcode → why. A parameter of the entry is drawn unless it is a scalar.
+    `by_opcode`: opcode → why; `kinds`: the reasons that hold. A broadcast of a scalar and a scalar
+    parameter of the entry count as constants; another parameter of the entry is drawn.
     """
 
     module: Module
     by_opcode: Mapping[str, str]
+    kinds: Collection[str]
 
     def why(self, instr: Instruction) -> str | None:
         """Why the instruction is left out, None where it is drawn."""
         if instr.implied:
             return "tuples"
         opcode = instr.opcode
-        if opcode == "parameter" and instr.computation is self.module.entry:
-            return "constants" if _is_scalar(instr) else None
-        why = self.by_opcode.get(opcode)
-        if opcode == "broadcast" and why == "layout" and all(map(_is_scalar, instr.operands)):
-            return "constants"
-        return why
+        of_entry = opcode == "parameter" and instr.computation is self.module.entry
+        if (of_entry and _is_scalar(instr)) or (
+            opcode == "broadcast" and all(map(_is_scalar, instr.operands))
+        ):
+            return "constants" if "constants" in self.kinds else None
+        why = None if of_entry else self.by_opcode.get(opcode)
+        return why if why in self.kinds else None
 
 
 def _is_scalar(instr: Instruction) -> bool:
@@ -77,9 +80,7 @@ def _before(
 def _after(analysis: ModuleAnalysis, instr: Instruction, pruning: Pruning) -> Iterator[Instruction]:
     waiting, seen = [instr], {instr}
     for one in waiting:
-        there = consumers(analysis.graph, one, moves=frozenset(), enter=False)
-        beyond = consumers(analysis.graph, one, moves=frozenset(), enter=True)
-        for consumer in (*there, *beyond):
+        for consumer in _users(analysis, one, pruning):
             user = _outermost_fusion(analysis, consumer, instr)
             if user is None or user in seen or user.implied:
                 continue
@@ -88,6 +89,17 @@ def _after(analysis: ModuleAnalysis, instr: Instruction, pruning: Pruning) -> It
                 yield user
             elif len(seen) < _MOST_VALUES:
                 waiting.append(user)
+
+
+def _users(analysis: ModuleAnalysis, instr: Instruction, pruning: Pruning) -> Iterator[Instruction]:
+    """What takes a value: through tuples, unless they are drawn, and in and out of computations."""
+    if "tuples" in pruning.kinds:
+        yield from consumers(analysis.graph, instr, moves=frozenset(), enter=False)
+    else:
+        yield from instr.users
+        if not instr.is_root:
+            return
+    yield from consumers(analysis.graph, instr, moves=frozenset(), enter=True)
 
 
 def _outermost_fusion(

@@ -90,8 +90,8 @@ def whole(facts: Facts, position: int, known: Views, keep: Sequence[str]) -> lis
 
 
 def _pruning(module: Module, known: Views, keep: Sequence[str]) -> Pruning:
-    kinds = {why: opcodes for why, opcodes in known.prune.items() if why not in keep}
-    return Pruning(module, {opcode: why for why, opcodes in kinds.items() for opcode in opcodes})
+    by_opcode = {opcode: why for why, opcodes in known.prune.items() for opcode in opcodes}
+    return Pruning(module, by_opcode, frozenset(known.prune).difference(keep))
 
 
 def _is_carry(instr: Instruction, analysis: ModuleAnalysis) -> bool:
