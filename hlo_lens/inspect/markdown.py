@@ -106,7 +106,7 @@ def pages_as_markdown(pages: Sequence[Page], *, size: int = COMMENT) -> str:
     if len(pages) == 1:
         [page] = pages
         return as_markdown(page.report, file=page.file, figures=page.figures, size=size)
-    lines = [f"- {_verdict(page.report)}: {escaped(_short(page.report.name))}" for page in pages]
+    lines = [f"- {_verdict(page.report)}: {_named(page)}" for page in pages]
     listed = _first(lines, size // 4)
     text = "\n".join([*listed, ""]) + "\n"
     if len(listed) < len(lines):
@@ -121,6 +121,12 @@ def pages_as_markdown(pages: Sequence[Page], *, size: int = COMMENT) -> str:
             return text + last
         text += part + "\n"
     return text.rstrip() + "\n"
+
+
+def _named(page: Page) -> str:
+    """The program, and its file, as several programs may have one name."""
+    name = escaped(_short(page.report.name))
+    return f"{name} ({code(_short(page.file))})" if page.file else name
 
 
 def tables_as_markdown(facts: Facts, tables: Iterable[Table]) -> str:

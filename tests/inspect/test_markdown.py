@@ -222,7 +222,7 @@ def test_several_programs_are_listed_first_and_share_the_size() -> None:
     pages = [Page(report_of(STEP), "s.hlo"), Page(report_of(NAMELESS)), Page(long_report())]
     text = pages_as_markdown(pages)
     assert text.startswith(
-        "- ℹ️ **1 note**: jit_step\n- ℹ️ **1 note**: m\n- ℹ️ **3,600 notes**: toy\n\n## jit_step\n"
+        "- ℹ️ **1 note**: jit_step (`s.hlo`)\n- ℹ️ **1 note**: m\n- ℹ️ **3,600 notes**: toy\n\n## jit_step\n"
     )
     assert re.findall("^## (.*)", text, re.M) == ["jit_step", "m", "toy"]
     assert COMMENT / 2 < len(text) <= COMMENT
@@ -236,7 +236,10 @@ def test_the_command_can_write_several_programs(cli: Cli, tmp_path: Path) -> Non
         (tmp_path / name).write_text(text)
     ran = cli("inspect", tmp_path / "a.hlo", tmp_path / "b.hlo", "--format", "markdown")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("- ℹ️ **1 note**: jit_step\n- ℹ️ **1 note**: m\n\n## jit_step\n")
+    first, second, empty, head, *_ = ran.out.splitlines()
+    assert (first.startswith("- ℹ️ **1 note**: jit_step ("), "a.hlo" in first) == (True, True)
+    assert (second.startswith("- ℹ️ **1 note**: m ("), "b.hlo" in second) == (True, True)
+    assert (empty, head) == ("", "## jit_step")
 
 
 # -- figures --------------------------------------------------------------------------------------
