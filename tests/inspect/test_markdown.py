@@ -222,7 +222,8 @@ def test_several_programs_are_listed_first_and_share_the_size() -> None:
     pages = [Page(report_of(STEP), "s.hlo"), Page(report_of(NAMELESS)), Page(long_report())]
     text = pages_as_markdown(pages)
     assert text.startswith(
-        "- ℹ️ **1 note**: jit_step (`s.hlo`)\n- ℹ️ **1 note**: m\n- ℹ️ **3,600 notes**: toy\n\n## jit_step\n"
+        "- ℹ️ **1 note**: jit_step (`s.hlo`)\n- ℹ️ **1 note**: m\n"
+        "- ℹ️ **3,600 notes**: toy\n\n## jit_step\n"
     )
     assert re.findall("^## (.*)", text, re.M) == ["jit_step", "m", "toy"]
     assert COMMENT / 2 < len(text) <= COMMENT
