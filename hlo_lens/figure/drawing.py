@@ -12,8 +12,8 @@ from typing import Literal
 from hlo_lens._version import __version__
 from hlo_lens.facts import Facts
 from hlo_lens.figure.dot import dot_text
-from hlo_lens.figure.lanes import Lanes, LanesView, lanes
-from hlo_lens.figure.model import Panel
+from hlo_lens.figure.lanes import Lanes, LanesView, Step, lanes
+from hlo_lens.figure.model import Cluster, Panel
 from hlo_lens.figure.origin import provenance
 from hlo_lens.figure.panels import NODES, panel, whole
 from hlo_lens.figure.selecting import Wanted, instruction_named, row_ids, wanted_of
@@ -348,12 +348,27 @@ def _alt(figure: Figure) -> Iterator[str]:
     if figure.about:
         yield f"{figure.about[:1].upper()}{figure.about[1:]}."
     for one in figure.panels:
+        what = f"{one.title or one.name} ({one.stage})"
         if isinstance(one, Lanes):
-            yield f"Schedule of {one.title or one.name} ({one.stage}): {'; '.join(one.heading)}."
-            yield from (f"{bar.words}: {', '.join(bar.lines)}." for bar in one.bars)
+            yield f"Schedule of {what}: {'; '.join(one.heading)}."
+            yield f"In order: {'; '.join(map(_step_told, one.steps))}."
+            yield from (f"{', '.join(bar.lines)}; {bar.words}." for bar in one.bars)
             continue
-        yield f"Dataflow of {one.title or one.name} ({one.stage}), {len(one.nodes)} instructions:"
+        yield f"Dataflow of {what}, {len(one.nodes)} instructions:"
         yield "; ".join(_told(one)) + "."
+        yield from _frames_told(one.clusters, {node.id: node.name for node in one.nodes})
+
+
+def _step_told(step: Step) -> str:
+    does = {"start": "start of ", "done": "wait for ", "both": "", "work": "", "run": ""}[step.kind]
+    return f"{does}{step.name or ', '.join(step.lines)}"
+
+
+def _frames_told(clusters: Iterable[Cluster], names: Mapping[str, str]) -> Iterator[str]:
+    for one in clusters:
+        if one.label:
+            yield f"{', '.join(one.label)} holds {', '.join(names[id] for id in one.all_nodes())}."
+        yield from _frames_told(one.clusters, names)
 
 
 def _told(one: Panel) -> Iterable[str]:
