@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from hlo_lens.analysis import ModuleAnalysis
-from hlo_lens.facts import Facts
+from hlo_lens.facts import Facts, UnknownTableError
 from hlo_lens.figure.framing import clusters, frames_around
 from hlo_lens.figure.model import Edge, Node, Panel
 from hlo_lens.figure.near import Pruning, between, everything, neighbours, why_left_out
@@ -21,6 +21,7 @@ from hlo_lens.figure.selecting import (
     select,
 )
 from hlo_lens.figure.views import Views
+from hlo_lens.files import InputError
 from hlo_lens.hlo import Instruction, Module
 from hlo_lens.present.quantities import count_text
 
@@ -170,8 +171,11 @@ def _families(facts: Facts, position: int, known: Views) -> Mapping[str, str]:
     families = known.families
     if families is None:
         return {}
-    table = facts.table(families.table)
-    at, key, value = (table.position(one) for one in ("module", families.key, families.value))
+    try:
+        table = facts.table(families.table)
+        at, key, value = (table.position(one) for one in ("module", families.key, families.value))
+    except (KeyError, UnknownTableError) as problem:
+        raise InputError("[families]", str(problem.args[0])) from None
     return {str(row[key]): str(row[value]) for row in facts.rows(table.name) if row[at] == position}
 
 

@@ -209,18 +209,20 @@ def frames_of(
     """The label and the members of each row that a frame goes around."""
     ids = set(row_ids(facts, position, Select(frame.table, frame.where)))
     table = facts.table(frame.table)
-    try:
-        read = Cells(facts.program).reader(table, Cell(frame.label))
-    except (KeyError, ValueError) as problem:
-        raise InputError(f"label of a frame of {frame.table}", str(problem.args[0])) from None
     at, module_at = table.position("id"), table.position("module")
     members = members_of(facts, position, frame.table, frame.roles)
     module = facts.program.modules[position]
-    for row in facts.rows(frame.table):
-        id = row[at]
-        if row[module_at] == position and isinstance(id, int) and id in ids:
-            inside = frozenset(module.instruction(one) for one, _ in members.get(id, ()))
-            yield read(row) or frame.label, inside
+    try:
+        read = Cells(facts.program).reader(table, Cell(frame.label))
+        labels = {
+            id: read(row) or frame.label
+            for row in facts.rows(frame.table)
+            if row[module_at] == position and isinstance(id := row[at], int) and id in ids
+        }
+    except (KeyError, ValueError, TypeError) as problem:
+        raise InputError(f"label of a frame of {frame.table}", str(problem.args[0])) from None
+    for id, label in labels.items():
+        yield label, frozenset(module.instruction(one) for one, _ in members.get(id, ()))
 
 
 def _nothing(facts: Facts, position: int, selects: Sequence[Select]) -> str:

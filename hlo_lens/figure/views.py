@@ -136,6 +136,7 @@ def _read(path: str, data: bytes) -> Views:
     try:
         _check(content, {"view", "prune", "families"}, "the file")
         read = [_view(one) for one in _tables(content, "view")]
+        _check_once([view.name for view in read])
         prune = {
             why: frozenset(_texts(opcodes, f"prune.{why}"))
             for why, opcodes in _table(content, "prune").items()
@@ -144,6 +145,12 @@ def _read(path: str, data: bytes) -> Views:
     except (TypeError, ValueError) as error:
         raise InputError(path, str(error)) from None
     return Views({view.name: view for view in read}, prune, families)
+
+
+def _check_once(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"view {name} stands there twice")
 
 
 def _view(given: Mapping[str, Any]) -> View:
@@ -167,8 +174,8 @@ def _view(given: Mapping[str, Any]) -> View:
         prefer_stage=_texts(given.get("prefer_stage", []), f"{where}: prefer_stage"),
         select=tuple(_select(one, where) for one in _tables(given, "select")),
         frame=tuple(_frame(one, where) for one in _tables(given, "frame")),
-        same_phase=given.get("same_phase") is True,
-        names={role: str(word) for role, word in names.items()},
+        same_phase=_truth(given, "same_phase", where),
+        names={role: _word(word, f"{where}: names") for role, word in names.items()},
         lanes=_lanes(_table(given, "lanes"), where) if kind == "lanes" else None,
     )
 
@@ -182,8 +189,8 @@ def _select(given: Mapping[str, Any], where: str) -> Select:
     }
     return Select(
         table=_text(given, "table", f"{where}: select"),
-        where=str(given.get("where", "")),
-        order=str(given.get("order", "")),
+        where=_sql(given, "where", f"{where}: select"),
+        order=_sql(given, "order", f"{where}: select"),
         roles=_texts(given.get("roles", []), f"{where}: roles"),
         **counts,
     )
@@ -194,7 +201,7 @@ def _frame(given: Mapping[str, Any], where: str) -> Frame:
     return Frame(
         table=_text(given, "table", f"{where}: frame"),
         label=_text(given, "label", f"{where}: frame"),
-        where=str(given.get("where", "")),
+        where=_sql(given, "where", f"{where}: frame"),
         roles=_texts(given.get("roles", []), f"{where}: roles"),
     )
 
@@ -227,19 +234,22 @@ def _verdict(given: Mapping[str, Any], where: str) -> Verdict:
     if kind not in BAR_KINDS:
         raise ValueError(f"{where}: kind is one of {', '.join(BAR_KINDS)}, not {kind!r}")
     label, words = (_text(given, name, where) for name in ("label", "words"))
-    return Verdict(kind, label, Cell(words), str(given.get("where", "")))
+    return Verdict(kind, label, Cell(words), _sql(given, "where", where))
 
 
 def _fields(given: Mapping[str, Any], known: Collection[str], where: str) -> dict[str, Any]:
     """The fields of a `Bars` or `Work`: texts, but for cells, roles and a truth value."""
     _check(given, known, where)
     found: dict[str, Any] = {name: _text(given, name, where) for name in ("table", "title")}
-    found["cells"] = tuple(_cell(one, where) for one in given.get("cells", []))
+    cells = given.get("cells", [])
+    if not isinstance(cells, list):
+        raise ValueError(f"{where}: cells is a list, not {cells!r}")
+    found["cells"] = tuple(_cell(one, where) for one in cells)
     for name in given.keys() - found.keys():
         if name == "roles":
             found[name] = _texts(given[name], f"{where}: roles")
         elif name == "instead":
-            found[name] = given[name] is True
+            found[name] = _truth(given, name, where)
         else:
             found[name] = _text(given, name, where)
     return found
@@ -258,7 +268,8 @@ def _cell(given: object, where: str) -> Cell:
 def _families(given: Mapping[str, Any]) -> Families:
     _check(given, {one.name for one in fields(Families)}, "[families]")
     table, key, value = (_text(given, name, "[families]") for name in ("table", "key", "value"))
-    names = {family: str(word) for family, word in _table(given, "names").items()}
+    words = _table(given, "names").items()
+    names = {family: _word(word, "[families]: names") for family, word in words}
     return Families(table, key, value, names, _texts(given.get("first", []), "[families]: first"))
 
 
@@ -274,6 +285,23 @@ def _text(given: Mapping[str, Any], key: str, where: str) -> str:
     value = given.get(key)
     if not isinstance(value, str) or not value:
         raise ValueError(f"{where}: {key} is a text, not {value!r}")
+    return value
+
+
+def _sql(given: Mapping[str, Any], key: str, where: str) -> str:
+    return _word(given.get(key, ""), f"{where}: {key}")
+
+
+def _word(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{where} is a text, not {value!r}")
+    return value
+
+
+def _truth(given: Mapping[str, Any], key: str, where: str) -> bool:
+    value = given.get(key, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{where}: {key} is true or false, not {value!r}")
     return value
 
 

@@ -158,11 +158,11 @@ def test_a_loop_that_runs_both_passes_has_their_frames_inside() -> None:
 # --- boundaries -----------------------------------------------------------------------------------
 
 
-def bounded(text: str, mark: dict[str, str], **more: Any) -> list[list[str]]:
+def bounded(text: str, mark: dict[str, str]) -> list[list[str]]:
     """The frames around what a mark holds, with a frame around its members `in`."""
     frame = Frame("marks", "checkpoint of {size}", roles=("in",))
     view = View("v", "marks", select=(Select("marks"),), frame=(frame,))
-    return nesting(drawn(text, marks=[mark], view=view, **more))
+    return nesting(drawn(text, marks=[mark], view=view))
 
 
 def test_a_frame_goes_around_members_of_a_row() -> None:
