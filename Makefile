@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 DEMO := fixtures/demo/fsdp_train_step.opt.hlo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench readme fixtures clean
+.PHONY: help demo test lint bench readme figures fixtures clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -28,6 +28,9 @@ bench: $(VENV)/.installed-test ## Measure speed and memory
 
 readme: $(VENV)/.installed-test ## Run the README's commands and put their output in place
 	$(BIN)/python -m tests.test_readme
+
+figures: $(VENV)/.installed-test ## Draw the figures of docs/figures/ from the fixtures
+	$(BIN)/python -m fixtures.figures
 
 # jax 0.11 needs Python 3.12 or later; its plugins are released for one version of jaxlib each.
 FIXTURES_VENV ?= .venv-fixtures
