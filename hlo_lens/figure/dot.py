@@ -282,12 +282,14 @@ def _below(
 
 
 def _used(panels: Iterable[Panel], theme: Theme, color: ColorBy) -> Iterator[tuple[str, Paint]]:
-    """The phases or families of the drawn nodes, and how they look."""
+    """The phases or families of the drawn nodes, and how they look; none where none is known."""
     values = {
         (node.phase if color == "phase" else node.family)
         for panel in panels
         for node in panel.nodes
     }
+    if values == {None}:
+        return
     paints = theme.phase if color == "phase" else theme.family
     for value, paint in paints.items():
         if value in values and value != "other":
