@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     help="For light pages, dark ones, or print without colour.",
 )
 @click.option(
-    "--color-by", "color", type=click.Choice(("phase", "family")), help="What colours tell."
+    "--color-by", "color_by", type=click.Choice(("phase", "family")), help="What colours tell."
 )
 @click.option(
     "--title", "titles", metavar="TEXT", multiple=True, help="The heading of each FILE, in order."
@@ -64,7 +64,7 @@ def command(
     output: str | None,
     output_format: Format | None,
     theme: str,
-    color: str | None,
+    color_by: str | None,
     titles: tuple[str, ...],
     **options: Any,
 ) -> None:
@@ -87,7 +87,7 @@ def command(
     if not facts:
         return
     with bad_input_told():
-        figure = drawn(facts, chosen, theme=theme, color=color, titles=titles)
+        figure = drawn(facts, chosen, theme=theme, color=color_by, titles=titles)
         tell_of_broken_passes(facts)
         _write(figure, form, output)
 

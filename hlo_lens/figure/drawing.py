@@ -171,7 +171,7 @@ def draw(
     prefer = chosen.prefer_stage if chosen is not None else ()
     panels: list[Panel | Lanes] = []
     for number, one in enumerate(given):
-        facts = one if isinstance(one, Facts) else Facts(one)
+        facts = one if isinstance(one, Facts) else one.facts
         position = _position(facts.program, stage, prefer)
         title = titles[number] if number < len(titles) else ""
         if chosen is not None and chosen.lanes is not None:
@@ -257,7 +257,8 @@ def _refuse_large(
     if count <= most:
         return
     module = facts.program.modules[position]
-    named = [f"--view {name} ({count_text(n)} rows)" for name, n in views_with_rows(facts).items()]
+    counts = views_with_rows(facts, known)
+    named = [f"--view {name} ({count_text(n)} row{'s'[n == 1 :]})" for name, n in counts.items()]
     raise InputError(
         module.filename or module.name,
         f"{count_text(count)} instructions are too many for one figure; choose some with "
