@@ -511,6 +511,9 @@ class _Writer:
         roles: dict[tuple[str, int], None] = {}
         if region.barrier is not None:
             roles["barrier", region.barrier.id] = None
+            for operand in region.barrier.operands:
+                if operand.opcode == "tuple":
+                    roles["given", written_instruction(operand).id] = None
         if region.loop is not None:
             roles["loop", region.loop.instr.id] = None
         for one, verdict in region.ops:

@@ -312,8 +312,8 @@ def test_members_of_regions_and_operations() -> None:
         " where m.\"table\" = '{}' order by m.row, m.role, i.name"
     )
     assert ask(BEHIND, members.format("remat")) == [
-        ("barrier", "bar"), ("operation", "s"), ("operation", "sq"), ("replayed", "t2"),
-        ("replayed", "y2"), ("twin", "t"), ("twin", "y"),
+        ("barrier", "bar"), ("given", "kept"), ("operation", "s"), ("operation", "sq"),
+        ("replayed", "t2"), ("replayed", "y2"), ("twin", "t"), ("twin", "y"),
     ]  # fmt: skip
     assert ask(SCAN, members.format("remat"))[0] == ("loop", "v")
     assert ask(BEHIND, members.format("remat_ops"))[:4] == [
