@@ -26,6 +26,7 @@ _MONO = "Menlo,Consolas,DejaVu Sans Mono,monospace"
 # Frames around a single node are told in it.
 _TOLD = frozenset(("async", "call", "fusion"))
 _WIDEST = 34  # characters of a line in a node
+_MOST_HEADING = 4  # lines above a panel
 _MOST_ELEMENTS = 4  # of a tuple's shape
 _MOST_TOLD = 12  # instructions of a contracted edge, in its tooltip
 _LONGEST = 1000  # characters of an instruction's text in its tooltip
@@ -86,6 +87,8 @@ def _frame(
     heading = [f"<B>{text(panel.title or panel.name)}</B>"]
     beside = [panel.name] if panel.title and panel.title != panel.name else []
     heading.append(_small(theme, text(" · ".join([*beside, panel.stage]))))
+    if isinstance(panel, Panel):
+        heading += [text(one) for one in panel.heading[:_MOST_HEADING]]
     with graph.subgraph(name=id) as frame:
         frame.attr(
             label=f"<{'<BR/>'.join(heading)}>",
@@ -159,7 +162,9 @@ def _add_node(graph: graphviz.Digraph, node: Node, theme: Theme, color: ColorBy)
     lines = [f"<B>{one}</B>" for one in _wrapped(f"%{node.name}")]
     lines += _shape(node.instr.shape_text)
     lines.append(_small(theme, text(_what(node))))
-    lines += [_small(theme, f"<I>{text(one)}</I>") for one in node.roles]
+    lines += [
+        _small(theme, f"<I>{text(one)}</I>") for one in node.roles if one != node.instr.opcode
+    ]
     lines += [_small(theme, one) for note in node.notes for one in _wrapped(note, _WIDEST + 8)]
     graph.node(
         node.id,

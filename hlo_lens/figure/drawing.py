@@ -355,6 +355,7 @@ def _alt(figure: Figure) -> Iterator[str]:
             yield f"In order: {'; '.join(map(_step_told, one.steps))}."
             yield from (f"{', '.join(bar.lines)}; {bar.words}." for bar in one.bars)
             continue
+        yield from (f"{line}." for line in one.heading)
         yield f"Dataflow of {what}, {len(one.nodes)} instructions:"
         yield "; ".join(_told(one)) + "."
         yield from _frames_told(one.clusters, {node.id: node.name for node in one.nodes})

@@ -99,7 +99,7 @@ class Panel:
     what is known of where it comes from (compiler versions, target), as texts. total: written
     instructions of the module. left_out: why instructions near the drawn ones are not drawn → how
     many. notes: sentences that a reader must know, such as what was too far to follow. sha256: of
-    the module's text.
+    the module's text. heading: what the view tells of the rows that are drawn, a line a row.
     """
 
     title: str
@@ -114,6 +114,7 @@ class Panel:
     left_out: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     sha256: str = ""
+    heading: tuple[str, ...] = ()
 
     def graph(self) -> nx.MultiDiGraph:
         """The panel as a networkx graph.

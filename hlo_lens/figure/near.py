@@ -44,19 +44,32 @@ def _is_scalar(instr: Instruction) -> bool:
 
 
 def neighbours(
-    analysis: ModuleAnalysis, start: Iterable[Instruction], steps: int, pruning: Pruning
-) -> Iterator[list[Instruction]]:
-    """The instructions that are 1, 2, … `steps` computing steps away, each once, in text order."""
+    analysis: ModuleAnalysis,
+    start: Iterable[Instruction],
+    steps: int,
+    pruning: Pruning,
+    wanted: Callable[[Instruction], bool] = lambda _: True,
+    most: int | None = None,
+) -> Iterator[tuple[list[Instruction], int]]:
+    """The instructions that are 1, 2, … `steps` computing steps away, each once: the first of every
+    instruction before the second of any. Of an instruction at most `most` before and behind it;
+    with them, how many that leaves out."""
     seen = set(start)
     edge = list(seen)
     for _ in range(steps):
-        found: set[Instruction] = set()
+        found: dict[Instruction, int] = {}
+        over: set[Instruction] = set()
         for instr in edge:
-            found.update(_before(analysis, instr, pruning))
-            found.update(_after(analysis, instr, pruning))
-        edge = sorted(found - seen, key=lambda one: one.id)
+            for side in (_before, _after):
+                near = dict.fromkeys(side(analysis, instr, pruning))
+                for rank, one in enumerate(one for one in near if one not in seen and wanted(one)):
+                    if most is not None and rank >= most:
+                        over.add(one)
+                    else:
+                        found[one] = min(rank, found.get(one, rank))
+        edge = sorted(found, key=lambda one: (found[one], one.id))
         seen.update(edge)
-        yield edge
+        yield edge, len(over - seen)
 
 
 def _before(

@@ -60,11 +60,14 @@ def panel(
     drawn = [one for one in chosen.roles if one not in frames and not _is_carry(one, analysis)]
     drawn.sort(key=lambda one: one.id)
     nodes = _nodes(analysis, drawn, chosen, families, prefix)
-    walk = Walk(analysis, set(drawn), frames, lambda one: pruning.why(one) is not None)
+    most_between = MOST_BETWEEN if wanted.longest_path is None else wanted.longest_path
+    walk = Walk(
+        analysis, set(drawn), frames, lambda one: pruning.why(one) is not None, most_between
+    )
     edges = tuple(_edges(walk, drawn, {node.instr: node.id for node in nodes}))
     if walk.gave_up:
         chosen.notes.append(
-            f"paths through more than {MOST_BETWEEN} instructions that compute"
+            f"paths through more than {most_between} instructions that compute"
             f" ({MOST_AROUND} of a path round a loop) are not drawn"
         )
     boundaries = [one for frame in wanted.frames for one in frames_of(facts, position, frame)]
@@ -80,6 +83,7 @@ def panel(
         total=module.instruction_count,
         left_out=why_left_out(set(drawn), frames, pruning.why),
         notes=tuple(chosen.notes),
+        heading=tuple(dict.fromkeys(chosen.heading)),
         sha256=hashlib.sha256(module.text.encode(errors="replace")).hexdigest(),
     )
 
@@ -115,14 +119,20 @@ def _add_nearby(
     if wanted.between:
         first, last = (instruction_named(module, name) for name in wanted.between)
         _add_between(chosen, analysis, first, last, pruning, most)
-    phases = {analysis.phase(one).phase for one in chosen.roles}
-    for near in neighbours(analysis, list(chosen.roles), wanted.radius, pruning):
-        if wanted.same_phase:
-            near = [one for one in near if analysis.phase(one).phase in (*phases, "other", None)]
-        room = most - len(chosen.roles)
-        if len(near) > room:
-            chosen.notes.append(f"{count_text(len(near) - max(room, 0))} neighbours left out")
-        chosen.roles.update(dict.fromkeys(near[: max(room, 0)], ()))
+    phases = {analysis.phase(one).phase for one in chosen.roles} | {"other", None}
+
+    def is_wanted(one: Instruction) -> bool:
+        return not wanted.same_phase or analysis.phase(one).phase in phases
+
+    start = list(chosen.roles)
+    for near, over in neighbours(
+        analysis, start, wanted.radius, pruning, is_wanted, wanted.neighbours
+    ):
+        room = max(0, most - len(chosen.roles))
+        over += max(0, len(near) - room)
+        if over:
+            chosen.notes.append(f"{count_text(over)} neighbours left out")
+        chosen.roles.update(dict.fromkeys(near[:room], ()))
 
 
 def _add_between(

@@ -28,8 +28,7 @@ class Wanted:
     """What to draw. Of `selects`, `around` and `between` any may be given; none: the whole module.
 
     around: names, with the instructions at most `radius` computing steps away. between: two names
-    with what lies on the operand paths from the one to the other. frames, names, same_phase: as
-    in a view.
+    with what lies on the operand paths from the one to the other. The others: as in a view.
     """
 
     selects: tuple[Select, ...] = ()
@@ -39,6 +38,8 @@ class Wanted:
     frames: tuple[Frame, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     same_phase: bool = False
+    neighbours: int | None = None
+    longest_path: int | None = None
 
     @property
     def everything(self) -> bool:
@@ -47,10 +48,12 @@ class Wanted:
 
 @dataclass(slots=True)
 class Selection:
-    """Roles by instruction, in order of importance. `notes` say what did not fit."""
+    """Roles by instruction, in order of importance. `notes` say what did not fit, `heading` what
+    the rows are."""
 
     roles: dict[Instruction, tuple[str, ...]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    heading: list[str] = field(default_factory=list)
 
     def add(self, instr: Instruction, role: str) -> None:
         roles = self.roles.get(instr, ())
@@ -66,6 +69,8 @@ def wanted_of(view: View) -> Wanted:
         frames=view.frame,
         names=view.names,
         same_phase=view.same_phase,
+        neighbours=view.neighbours,
+        longest_path=view.longest_path,
     )
 
 
@@ -88,7 +93,11 @@ def select(
         ids = row_ids(facts, position, one)
         counts[0] += len(ids)
         members = _members(facts, position, one, ids, wanted.names, found.notes)
-        counts[1] += _take(found, members, one, most, weight)
+        taken = _take(found, members, one, most, weight)
+        counts[1] += taken
+        if one.label:
+            labels = _labels(facts, position, one.table, one.label)
+            found.heading += [labels[id] for id in ids[:taken]]
     module = facts.program.modules[position]
     for name in wanted.around:
         found.add(instruction_named(module, name), "asked for")
@@ -207,22 +216,27 @@ def frames_of(
     facts: Facts, position: int, frame: Frame
 ) -> Iterator[tuple[str, frozenset[Instruction]]]:
     """The label and the members of each row that a frame goes around."""
-    ids = set(row_ids(facts, position, Select(frame.table, frame.where)))
-    table = facts.table(frame.table)
-    at, module_at = table.position("id"), table.position("module")
+    ids = row_ids(facts, position, Select(frame.table, frame.where))
+    labels = _labels(facts, position, frame.table, frame.label)
     members = members_of(facts, position, frame.table, frame.roles)
     module = facts.program.modules[position]
+    for id in ids:
+        yield labels[id], frozenset(module.instruction(one) for one, _ in members.get(id, ()))
+
+
+def _labels(facts: Facts, position: int, table_name: str, label: str) -> dict[int, str]:
+    """Of each row what `label` tells of it, by id."""
+    table = facts.table(table_name)
+    at, module_at = table.position("id"), table.position("module")
     try:
-        read = Cells(facts.program).reader(table, Cell(frame.label))
-        labels = {
-            id: read(row) or frame.label
-            for row in facts.rows(frame.table)
-            if row[module_at] == position and isinstance(id := row[at], int) and id in ids
+        read = Cells(facts.program).reader(table, Cell(label))
+        return {
+            id: read(row) or label
+            for row in facts.rows(table_name)
+            if row[module_at] == position and isinstance(id := row[at], int)
         }
     except (KeyError, ValueError, TypeError) as problem:
-        raise InputError(f"label of a frame of {frame.table}", str(problem.args[0])) from None
-    for id, label in labels.items():
-        yield label, frozenset(module.instruction(one) for one, _ in members.get(id, ()))
+        raise InputError(f"a label of {table_name}", str(problem.args[0])) from None
 
 
 def _nothing(facts: Facts, position: int, selects: Sequence[Select]) -> str:

@@ -28,7 +28,8 @@ BAR_KINDS: tuple[BarKind, ...] = get_args(BarKind)
 class Select:
     """Rows whose members are drawn: those of `table` for which the SQL condition `where` holds, in
     `order`, at most `rows`; of them the members in `roles`, or all: at most `each` of a row and
-    role, and `members` of all rows."""
+    role, and `members` of all rows. `label`: what is told of each row, with its columns in braces.
+    """
 
     table: str
     where: str = ""
@@ -37,6 +38,7 @@ class Select:
     roles: tuple[str, ...] = ()
     members: int | None = None
     each: int | None = None
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class View:
     select: tuple[Select, ...] = ()
     frame: tuple[Frame, ...] = ()
     same_phase: bool = False
+    neighbours: int | None = None
+    longest_path: int | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     lanes: LanesView | None = None
 
@@ -165,18 +169,23 @@ def _view(given: Mapping[str, Any]) -> View:
     if color not in COLORS:
         raise ValueError(f"{where}: color is {' or '.join(COLORS)}, not {color!r}")
     names = _table(given, "names")
+    counts = {
+        key: _count(given[key], f"{where}: {key}")
+        for key in ("around", "neighbours", "longest_path")
+        if key in given
+    }
     return View(
         name=name,
         about=_text(given, "about", where),
         kind=kind,
         color=color,
-        around=_count(given.get("around", 0), f"{where}: around"),
         prefer_stage=_texts(given.get("prefer_stage", []), f"{where}: prefer_stage"),
         select=tuple(_select(one, where) for one in _tables(given, "select")),
         frame=tuple(_frame(one, where) for one in _tables(given, "frame")),
         same_phase=_truth(given, "same_phase", where),
         names={role: _word(word, f"{where}: names") for role, word in names.items()},
         lanes=_lanes(_table(given, "lanes"), where) if kind == "lanes" else None,
+        **counts,
     )
 
 
@@ -189,9 +198,10 @@ def _select(given: Mapping[str, Any], where: str) -> Select:
     }
     return Select(
         table=_text(given, "table", f"{where}: select"),
-        where=_sql(given, "where", f"{where}: select"),
-        order=_sql(given, "order", f"{where}: select"),
+        where=_maybe_text(given, "where", f"{where}: select"),
+        order=_maybe_text(given, "order", f"{where}: select"),
         roles=_texts(given.get("roles", []), f"{where}: roles"),
+        label=_maybe_text(given, "label", f"{where}: select"),
         **counts,
     )
 
@@ -201,7 +211,7 @@ def _frame(given: Mapping[str, Any], where: str) -> Frame:
     return Frame(
         table=_text(given, "table", f"{where}: frame"),
         label=_text(given, "label", f"{where}: frame"),
-        where=_sql(given, "where", f"{where}: frame"),
+        where=_maybe_text(given, "where", f"{where}: frame"),
         roles=_texts(given.get("roles", []), f"{where}: roles"),
     )
 
@@ -234,7 +244,7 @@ def _verdict(given: Mapping[str, Any], where: str) -> Verdict:
     if kind not in BAR_KINDS:
         raise ValueError(f"{where}: kind is one of {', '.join(BAR_KINDS)}, not {kind!r}")
     label, words = (_text(given, name, where) for name in ("label", "words"))
-    return Verdict(kind, label, Cell(words), _sql(given, "where", where))
+    return Verdict(kind, label, Cell(words), _maybe_text(given, "where", where))
 
 
 def _fields(given: Mapping[str, Any], known: Collection[str], where: str) -> dict[str, Any]:
@@ -288,7 +298,7 @@ def _text(given: Mapping[str, Any], key: str, where: str) -> str:
     return value
 
 
-def _sql(given: Mapping[str, Any], key: str, where: str) -> str:
+def _maybe_text(given: Mapping[str, Any], key: str, where: str) -> str:
     return _word(given.get(key, ""), f"{where}: {key}")
 
 

@@ -112,6 +112,11 @@ def test_the_roles_of_a_call_are_told_in_its_frame() -> None:
     assert frames(panel) == {"": ["k"]}
 
 
+def test_calls_beside_each_other_have_frames_beside_each_other() -> None:
+    panel = drawn(BRANCHED, around=["s", "n", "a"], radius=0)
+    assert nesting(panel) == [["s", "%c conditional"], ["n", "%c conditional"], ["a"]]
+
+
 # --- passes ---------------------------------------------------------------------------------------
 
 

@@ -89,6 +89,24 @@ def test_what_was_asked_for_is_drawn_whatever_it_is() -> None:
     assert names(panel) == ["t", "one"]
 
 
+def test_every_instruction_gets_a_neighbour_before_one_gets_two() -> None:
+    text = """HloModule m
+ENTRY main {
+  x = f32[4] parameter(0)
+  a = f32[4] sine(x)
+  a1 = f32[4] abs(a)
+  a2 = f32[4] abs(a)
+  a3 = f32[4] abs(a)
+  b = f32[4] cosine(x)
+  b1 = f32[4] abs(b)
+  ROOT t = (f32[4], f32[4], f32[4], f32[4]) tuple(a1, a2, a3, b1)
+}
+"""
+    panel = drawn(text, around=["a", "b"], radius=1, nodes=6)
+    assert names(panel) == ["x", "a", "a1", "a2", "b", "b1"]
+    assert panel.notes == ("1 neighbours left out",)
+
+
 def test_neighbours_over_the_number_of_nodes_are_told() -> None:
     panel = drawn(CHAIN, around="c", radius=1, nodes=2)
     assert len(panel.nodes) == 2
@@ -117,6 +135,15 @@ def test_a_fusion_is_drawn_whole() -> None:
     assert names(panel) == ["x", "y", "a", "k", "b"]
     panel = drawn(FUSED, around="b", radius=1)
     assert walked(panel) == ["k>b"]
+
+
+def test_of_fusions_that_call_one_computation_the_one_that_takes_it_is_a_neighbour() -> None:
+    text = FUSED.replace(
+        "  ROOT b = f32[4] cosine(k)",
+        "  c = f32[4] cosine(k)\n  ROOT l = f32[4] fusion(c, y), kind=kLoop, calls=inner",
+    )
+    assert names(drawn(text, around="c", radius=1)) == ["k", "c", "l"]
+    assert names(drawn(text, around="a", radius=1)) == ["x", "a", "k"]
 
 
 def test_a_fusion_is_opened_where_something_inside_is_asked_for() -> None:

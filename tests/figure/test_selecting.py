@@ -223,7 +223,7 @@ def test_rows_in_another_stage_are_pointed_to() -> None:
     ("frame", "says"),
     [
         (Frame("mark", "x"), "no table mark"),
-        (Frame("marks", "{colour}"), "label of a frame of marks: .*colour"),
+        (Frame("marks", "{colour}"), "a label of marks: .*colour"),
         (Frame("marks", "x", "sise"), "no column sise, did you mean size"),
     ],
 )

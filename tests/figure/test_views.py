@@ -10,7 +10,7 @@ from hlo_lens.figure import Frame, Select, View, draw, views
 from hlo_lens.files import InputError
 from tests.figure.test_panels import MOVES
 from tests.figure.test_selecting import CHAIN
-from tests.figure.texts import FWD, drawn, facts_of, frames, names, roles
+from tests.figure.texts import FWD, drawn, edges, facts_of, frames, names, roles
 
 OWN = """
 [[view]]
@@ -18,6 +18,8 @@ name = "mine"
 about = "what was marked"
 color = "family"
 around = 1
+neighbours = 1
+longest_path = 4
 same_phase = true
 prefer_stage = ["before_optimizations"]
 
@@ -29,6 +31,7 @@ prefer_stage = ["before_optimizations"]
   roles = ["of"]
   each = 2
   members = 9
+  label = "size {size}"
 
   [[view.frame]]
   table = "marks"
@@ -52,9 +55,11 @@ def test_a_view_is_what_its_file_says(written: Path) -> None:
         about="what was marked",
         color="family",
         around=1,
+        neighbours=1,
+        longest_path=4,
         same_phase=True,
         prefer_stage=("before_optimizations",),
-        select=(Select("marks", "size > 1", "size DESC", 3, ("of",), members=9, each=2),),
+        select=(Select("marks", "size > 1", "size DESC", 3, ("of",), 9, 2, "size {size}"),),
         frame=(Frame("marks", "size {size}"),),
         names={"of": "marked"},
     )
@@ -64,7 +69,32 @@ def test_a_view_of_a_file_is_drawn(written: Path) -> None:
     marks = [{"of": "b", "size": "2"}, {"of": "d", "size": "1"}]
     panel = drawn(CHAIN, marks=marks, view="mine", known=views([written]))
     assert roles(panel) == {"a": (), "b": ("marked",), "c": ()}
+    assert panel.heading == ("size 2",)
     assert frames(panel) == {"": ["a", "c"], "size 2": ["b"]}
+
+
+def test_a_view_may_limit_neighbours_and_paths(written: Path) -> None:
+    text = """HloModule m
+ENTRY main {
+  x = f32[4] parameter(0)
+  y = f32[4] parameter(1)
+  b = f32[4] add(x, y)
+  c = f32[4] sine(b)
+  d = f32[4] cosine(b)
+  e1 = f32[4] abs(d)
+  e2 = f32[4] abs(e1)
+  e3 = f32[4] abs(e2)
+  f = f32[4] tanh(e3)
+  ROOT g = f32[4] abs(f)
+}
+"""
+    panel = drawn(text, marks=[{"of": "b g", "size": "2"}], view="mine", known=views([written]))
+    assert names(panel) == ["x", "b", "c", "f", "g"]
+    assert panel.notes == ("2 neighbours left out",)
+    assert edges(panel) == ["b-[d e1 e2 e3]>f", "b>c", "f>g", "x>b"]
+    longer = text.replace("tanh(e3)", "tanh(e4)").replace("  f =", "  e4 = f32[4] abs(e3)\n  f =")
+    panel = drawn(longer, marks=[{"of": "b g", "size": "2"}], view="mine", known=views([written]))
+    assert edges(panel) == ["b>c", "f>g", "x>b"]
 
 
 def test_neighbours_of_another_phase_are_left_out_where_the_view_says_so(written: Path) -> None:
@@ -197,7 +227,7 @@ def test_a_label_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     for label in ("{size", "{size:q}", "{0}", "{}"):
         frame = Frame("marks", label)
         one = View("v", "w", select=(Select("marks"),), frame=(frame,))
-        with pytest.raises(InputError, match="label of a frame of marks: "):
+        with pytest.raises(InputError, match="a label of marks: "):
             draw(facts_of(CHAIN, marks=[{"of": "a"}]), view=one)
 
 
