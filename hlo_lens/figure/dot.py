@@ -26,7 +26,7 @@ _MONO = "Menlo,Consolas,DejaVu Sans Mono,monospace"
 # Frames around a single node are told in it.
 _TOLD = frozenset(("async", "call", "fusion"))
 _WIDEST = 34  # characters of a line in a node
-_MOST_HEADING = 4  # lines above a panel
+_MOST_HEADING = 6  # lines above a panel
 _MOST_ELEMENTS = 4  # of a tuple's shape
 _MOST_TOLD = 12  # instructions of a contracted edge, in its tooltip
 _LONGEST = 1000  # characters of an instruction's text in its tooltip
@@ -88,7 +88,8 @@ def _frame(
     beside = [panel.name] if panel.title and panel.title != panel.name else []
     heading.append(_small(theme, text(" · ".join([*beside, panel.stage]))))
     if isinstance(panel, Panel):
-        heading += [text(one) for one in panel.heading[:_MOST_HEADING]]
+        lines = panel.heading[:_MOST_HEADING]
+        heading += [text(textwrap.shorten(one, _CAPTION, placeholder=" …")) for one in lines]
     with graph.subgraph(name=id) as frame:
         frame.attr(
             label=f"<{'<BR/>'.join(heading)}>",

@@ -152,7 +152,7 @@ def _label(
             first += ", its condition"
     else:
         first = f"%{caller.name} {caller.opcode}"
-    told = [role for role in roles.get(caller, ()) if role]
+    told = [role for role in roles.get(caller, ()) if role not in ("", caller.opcode)]
     return (first, ", ".join(told)) if told else (first,)
 
 

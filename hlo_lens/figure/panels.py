@@ -131,7 +131,7 @@ def _add_nearby(
         room = max(0, most - len(chosen.roles))
         over += max(0, len(near) - room)
         if over:
-            chosen.notes.append(f"{count_text(over)} neighbours left out")
+            chosen.notes.append(f"{count_text(over)} neighbour{'s'[over == 1 :]} left out")
         chosen.roles.update(dict.fromkeys(near[:room], ()))
 
 

@@ -7,12 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hlo_lens.figure import THEMES, Figure, draw
+from hlo_lens.figure import THEMES, Figure, Select, View, draw
 from hlo_lens.figure.layout import LayoutError, render
 from hlo_lens.present.quantities import visible
 from tests.figure.test_framing import STEP
@@ -93,6 +94,27 @@ def test_a_node_says_its_name_shape_opcode_and_roles() -> None:
     assert label(one.dot(), "i1") == ["%a", "f32[4]", "negate", "first", "second"]
     assert "penwidth=2" in line(one.dot(), "i1")
     assert "penwidth=1" in line(figure(CHAIN).dot(), "i1")
+
+
+def test_a_role_that_is_the_opcode_is_not_told_again() -> None:
+    one = figure(CHAIN, marks=[{"negate": "a", "exp": "b"}], table="marks")
+    assert label(one.dot(), "i1") == ["%a", "f32[4]", "negate"]
+    assert label(one.dot(), "i2") == ["%b", "f32[4]", "exponential", "exp"]
+    one = figure(FUSED, marks=[{"fusion": "k", "product": "m n"}], table="marks")
+    assert [found.label for found in one.panels[0].clusters[0].clusters] == [("%k fusion",)]
+
+
+def test_what_the_rows_are_stands_above_cut_where_it_is_long() -> None:
+    select = Select("marks", label="size {size} " + "and so on " * 12)
+    marks = [{"of": name, "size": str(at)} for at, name in enumerate("abcdef", 5)]
+    view = View("v", "marks", select=(replace(select, rows=2),))
+    one = figure(CHAIN, marks=marks, view=view)
+    (heading,) = re.findall(r"label=<(<B>chain.*?)> labeljust", one.dot())
+    lines = [MARKUP.sub("", part) for part in heading.split("<BR/>")]
+    assert [part[:6] for part in lines] == ["chain", "unknow", "size 5", "size 6"]
+    assert lines[2].endswith("and so …")
+    assert len(lines[2]) <= 96
+    assert "size 5" in one.alt
 
 
 def test_a_custom_call_says_its_target_and_a_long_name_takes_lines() -> None:

@@ -104,7 +104,7 @@ ENTRY main {
 """
     panel = drawn(text, around=["a", "b"], radius=1, nodes=6)
     assert names(panel) == ["x", "a", "a1", "a2", "b", "b1"]
-    assert panel.notes == ("1 neighbours left out",)
+    assert panel.notes == ("1 neighbour left out",)
 
 
 def test_neighbours_over_the_number_of_nodes_are_told() -> None:
