@@ -17,7 +17,7 @@ MOST_AROUND = 3
 """As `MOST_BETWEEN`, of a path that goes round a loop: what an iteration hands to the next one lies
 behind nearly everything in it."""
 
-_MOST_VALUES = 20_000  # looked at behind one instruction: what a few hundred operands fan out to
+_MOST_VALUES = 5_000  # looked at behind one operand
 
 
 @dataclass(frozen=True, slots=True)
