@@ -52,9 +52,7 @@ def panel(
     pruning = _pruning(module, known, keep)
     families = _families(facts, position, known)
     ranks = _ranks(known)
-    chosen = select(
-        facts, position, wanted, most, lambda one: ranks.get(families.get(one.opcode), len(ranks))
-    )
+    chosen = select(facts, position, wanted, most, lambda one: ranks.get(families.get(one.opcode)))
     _add_nearby(chosen, analysis, wanted, pruning, most)
     frames = frames_around(analysis, chosen.roles)
     drawn = [one for one in chosen.roles if one not in frames and not _is_carry(one, analysis)]
@@ -68,7 +66,7 @@ def panel(
     if walk.gave_up:
         chosen.notes.append(
             f"paths through more than {most_between} instructions that compute"
-            f" ({MOST_AROUND} of a path round a loop) are not drawn"
+            f" ({min(MOST_AROUND, most_between)} of a path round a loop) are not drawn"
         )
     boundaries = [one for frame in wanted.frames for one in frames_of(facts, position, frame)]
     return Panel(

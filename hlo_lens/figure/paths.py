@@ -92,7 +92,7 @@ class Walk:
                     yield value, _way(behind, value), round_loop[value]
                 continue
             costs = 0 if self.free(value.instr) else 1
-            most = MOST_AROUND if round_loop[value] else self.most
+            most = min(MOST_AROUND, self.most) if round_loop[value] else self.most
             if length + costs > most or len(behind) > _MOST_VALUES:
                 self.gave_up = True
                 continue

@@ -79,13 +79,14 @@ def select(
     position: int,
     wanted: Wanted,
     most: int,
-    weight: Callable[[Instruction], int] = lambda _: 0,
+    weight: Callable[[Instruction], int | None] = lambda _: 0,
 ) -> Selection:
     """The instructions of module `position` that are asked for by row or name, about `most`.
 
     A row's members are taken together or not at all, but for those of the first row: where these do
-    not fit, those of the least `weight`. Raises `InputError` for a table, a condition or a name
-    that is not there, `NothingSelectedError` where no row is what was asked for.
+    not fit, those of the least `weight`, and none without one. Raises `InputError` for a table, a
+    condition or a name that is not there, `NothingSelectedError` where no row is what was asked
+    for.
     """
     found = Selection()
     counts = [0, 0]
@@ -157,7 +158,7 @@ def _take(
     rows: Sequence[Sequence[_Member]],
     one: Select,
     most: int,
-    weight: Callable[[Instruction], int],
+    weight: Callable[[Instruction], int | None],
 ) -> int:
     """Add the members of these rows until the figure is full; how many rows were added."""
     has_room = not found.roles or one.members is not None
@@ -181,14 +182,18 @@ def _most_telling(
     row: Sequence[_Member],
     new: Collection[Instruction],
     room: int,
-    weight: Callable[[Instruction], int],
+    weight: Callable[[Instruction], int | None],
 ) -> set[Instruction]:
-    """`room` of the `new` members of a row: those of the least weight, of each role as many."""
+    """`room` of the `new` members of a row: those of the least weight, of each role as many; those
+    without a weight only where no member has one."""
+    weights = {instr: weight(instr) for instr in new}
+    some_have = any(weight is not None for weight in weights.values())
     seen: Counter[tuple[int, str]] = Counter()
     ranked: dict[Instruction, tuple[int, int]] = {}
     for instr, role in row:
-        kind = (weight(instr), role)
-        if instr in new and instr not in ranked:
+        own = weights.get(instr)
+        if instr in new and instr not in ranked and not (own is None and some_have):
+            kind = (own or 0, role)
             ranked[instr] = (kind[0], seen[kind])
             seen[kind] += 1
     return set(sorted(ranked, key=ranked.__getitem__)[:room])
