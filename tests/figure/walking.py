@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from hlo_lens.figure import Edge, Panel
-from hlo_lens.hlo import Instruction, Module
+from hlo_lens.hlo import Computation, Instruction, Module
 
 
 class Feeds:
@@ -25,20 +25,19 @@ class Feeds:
                 self._add_call(instr)
 
     def _add_call(self, instr: Instruction) -> None:
-        for attribute, callees in instr.called_by.items():
-            for position, callee in enumerate(callees):
-                if attribute != "condition" and not callee.implied:
-                    self.before[instr].add(callee.root)
-                for parameter in callee.parameters:
-                    number = parameter.parameter_number or 0
-                    if instr.opcode == "while":
-                        number = 0
-                        self.before[parameter] |= {body.root for body in instr.called_by["body"]}
-                    if instr.opcode == "conditional":
-                        number = 1 + position
-                    operands = instr.operands
-                    if number < len(operands):
-                        self.before.setdefault(parameter, set()).add(written(operands[number]))
+        for position, (attribute, callee) in enumerate(_callees(instr)):
+            if attribute != "condition":
+                self.before[instr].add(callee.root)
+            for parameter in callee.parameters:
+                number = parameter.parameter_number or 0
+                if instr.opcode == "while":
+                    number = 0
+                    self.before[parameter] |= {body.root for body in instr.called_by["body"]}
+                if instr.opcode == "conditional":
+                    number = 1 + position
+                operands = instr.operands
+                if number < len(operands):
+                    self.before.setdefault(parameter, set()).add(written(operands[number]))
 
     def reaches(self, source: Instruction, target: Instruction, seams: set[Instruction]) -> bool:
         """Whether `source` feeds `target` at once, or by way of `seams` only."""
@@ -60,6 +59,16 @@ def written(instr: Instruction) -> Instruction:
     return instr
 
 
+def _callees(instr: Instruction) -> Iterator[tuple[str, Computation]]:
+    """What is called, in order; of `call-start(x), to_apply=f` the f inside the wrapper."""
+    for attribute, callees in instr.called_by.items():
+        for callee in callees:
+            if callee.implied:
+                yield from ((attribute, inner) for inner in callee.root.called)
+            else:
+                yield attribute, callee
+
+
 def seams(module: Module) -> set[Instruction]:
     """Calls, and the parameters of what they call: where a path goes in and out of a frame."""
     found = set()
@@ -67,7 +76,7 @@ def seams(module: Module) -> set[Instruction]:
         for instr in computation.instructions:
             if instr.called:
                 found.add(instr)
-                for callee in instr.called:
+                for _, callee in _callees(instr):
                     found.update(callee.parameters)
     return found
 
