@@ -17,7 +17,9 @@ MOST_AROUND = 3
 """As `MOST_BETWEEN`, of a path that goes round a loop: what an iteration hands to the next one lies
 behind nearly everything in it."""
 
-_MOST_VALUES = 5_000  # looked at behind one operand
+# Values that are looked at behind an instruction, and at least behind each of its operands.
+_MOST_VALUES = 20_000
+_LEAST_VALUES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,10 @@ class Walk:
     def into(self, target: Instruction) -> Iterator[Path]:
         """The shortest path from each instruction that reaches an operand of `target`."""
         indices = target.computation.operand_indices(target.index)
+        room = max(_LEAST_VALUES, _MOST_VALUES // max(1, len(indices)))
         for position, index in enumerate(indices):
             start = Value(Instruction(target.computation, index))
-            for end, steps, around in self._back(start):
+            for end, steps, around in self._back(start, room):
                 yield Path(end.instr, target, position, end.path, self._between(steps), around)
 
     def _between(self, values: list[Value]) -> tuple[Instruction, ...]:
@@ -74,8 +77,9 @@ class Walk:
                 found.append(instr)  # twice where the way goes round a loop
         return tuple(found)
 
-    def _back(self, start: Value) -> Iterator[tuple[Value, list[Value], bool]]:
-        """(a drawn value, those between it and the operand, whether round a loop), nearest first.
+    def _back(self, start: Value, room: int) -> Iterator[tuple[Value, list[Value], bool]]:
+        """(a drawn value, those between it and the operand, whether round a loop), nearest first,
+        of the `room` values that are looked at.
 
         Of several ways the one through fewest instructions that compute, and not round a loop.
         """
@@ -93,7 +97,7 @@ class Walk:
                 continue
             costs = 0 if self.free(value.instr) else 1
             most = min(MOST_AROUND, self.most) if round_loop[value] else self.most
-            if length + costs > most or len(behind) > _MOST_VALUES:
+            if length + costs > most or len(behind) > room:
                 self.gave_up = True
                 continue
             for before, around in origins(graph, value, self._holding.__contains__):

@@ -142,12 +142,14 @@ def _members(
     for id in ids:
         seen: Counter[str] = Counter()
         row: list[_Member] = []
-        for instr, role in members.get(id, ()):
+        for number, role in members.get(id, ()):
+            instr = module.instruction(number)
+            word = names.get(f"{role}/{instr.opcode}", names.get(role, role))
             seen[role] += 1
             if one.each is None or seen[role] <= one.each:
-                row.append((module.instruction(instr), names.get(role, role)))
+                row.append((instr, word))
             else:
-                over[names.get(role, role)] += 1
+                over[word] += 1
         rows.append(row)
     notes += (f"{count_text(n)} more “{role}” not drawn" for role, n in over.items())
     return rows

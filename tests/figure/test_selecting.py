@@ -133,6 +133,9 @@ def test_a_select_may_ask_for_some_roles_and_a_view_says_how_they_read() -> None
     )
     assert roles(panel) == {"a": ("goes in",), "c": (), "d": ()}
     assert all(node.selected for node in panel.nodes)
+    words = {"out": "goes out", "out/sine": "a wave"}
+    panel = drawn(CHAIN, marks=marks, view=view(Select("marks"), names=words))
+    assert roles(panel) == {"a": ("in",), "c": ("goes out",), "d": ("a wave",)}
 
 
 # --- what is not there ----------------------------------------------------------------------------
