@@ -7,10 +7,10 @@ PYTEST_ARGS ?=
 DEMO := fixtures/demo/fsdp_train_step.opt.hlo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench readme figures fixtures clean
+.PHONY: help demo test lint bench readme figures fixtures notebooks clean
 
 help: ## List the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
 
 demo: $(VENV)/.installed ## Install into .venv and inspect a fixture
 	$(BIN)/hlolens inspect $(DEMO)
@@ -37,11 +37,14 @@ FIXTURES_VENV ?= .venv-fixtures
 FIXTURES_ARGS ?=
 FIXTURES_PYTHON ?= $(shell .ci/python312)
 JAX := jax==0.11.0 jaxlib==0.11.0 libtpu==0.0.44
-PLUGINS := jax-cuda13-plugin==0.11.0 jax-cuda13-pjrt==0.11.0 nvidia-cuda-nvcc nvidia-nvvm \
-  jax-rocm7-plugin==0.11.0.post1 jax-rocm7-pjrt==0.11.0.post1
+ROCM := jax-rocm7-plugin==0.11.0.post1 jax-rocm7-pjrt==0.11.0.post1
+PLUGINS := jax-cuda13-plugin==0.11.0 jax-cuda13-pjrt==0.11.0 nvidia-cuda-nvcc nvidia-nvvm $(ROCM)
 
 fixtures: $(FIXTURES_VENV)/.installed-plugins ## Build the committed HLO of the reference models
 	$(FIXTURES_VENV)/bin/python -m fixtures build $(FIXTURES_ARGS)
+
+notebooks: $(FIXTURES_VENV)/.installed-notebook ## Execute the notebooks of examples/ in place
+	$(FIXTURES_VENV)/bin/python -m tests.test_examples
 
 $(FIXTURES_VENV)/.installed-jax: pyproject.toml
 	@test -n '$(FIXTURES_PYTHON)' || { \
@@ -54,6 +57,10 @@ $(FIXTURES_VENV)/.installed-jax: pyproject.toml
 
 $(FIXTURES_VENV)/.installed-plugins: $(FIXTURES_VENV)/.installed-jax
 	@$(FIXTURES_VENV)/bin/python -m pip install -q --disable-pip-version-check $(PLUGINS)
+	@touch $@
+
+$(FIXTURES_VENV)/.installed-notebook: $(FIXTURES_VENV)/.installed-jax
+	@$(FIXTURES_VENV)/bin/python -m pip install -q --disable-pip-version-check $(ROCM) -e '.[test,notebook]'
 	@touch $@
 
 clean: ## Remove .venv, caches and build products
