@@ -229,7 +229,8 @@ def _edge(edge: Edge, nodes: dict[str, Node], theme: Theme, crosses: bool) -> di
     if edge.left_out:
         marks.append(_count(edge.left_out))
     if edge.next_iteration:
-        marks.append("next iteration")
+        here = target.computation is source.computation
+        marks.append("next iteration" if here else "by the loop's carry")
     way = [f"%{source.name}", *_told(edge), f"%{target.name}, operand {edge.operand}"]
     if edge.also:
         way.append(f"and {edge.also} more operands")
@@ -321,7 +322,7 @@ def _signs(panels: Iterable[Panel]) -> Iterator[str]:
     if any(_crosses(edge, phases) for edge in edges):
         yield "thick edge: from the forward to the backward pass"
     if any(edge.next_iteration for edge in edges):
-        yield "dotted line: to the loop's next iteration"
+        yield "dotted line: to a later iteration of a loop"
     if any(edge.element for edge in edges):
         yield "#n: element n of a tuple"
     if any(node.selected for panel in panels for node in panel.nodes):

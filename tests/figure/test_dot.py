@@ -188,7 +188,7 @@ def test_the_legend_has_the_phases_and_signs_that_occur() -> None:
     assert "thick border: what was asked for" in told
     assert "thick edge" not in told
     assert "#n" not in told
-    assert "dotted line: to the loop's next iteration" in below(figure(LOOP))
+    assert "dotted line: to a later iteration of a loop" in below(figure(LOOP))
 
 
 def test_the_legend_names_families_by_their_words() -> None:
