@@ -7,7 +7,6 @@ were made with; with others a notebook runs, and its own assertions hold.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sys
@@ -161,8 +160,6 @@ def execute(path: Path, folder: Path) -> dict[str, Any]:
     import nbformat
     from nbclient import NotebookClient
 
-    # The kernel is this Python, whatever one the machine calls python3.
-    os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(
         notebook,
