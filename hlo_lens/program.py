@@ -103,16 +103,23 @@ class Program:
 
         return Tables(self.facts)
 
-    def table(self, name: str) -> TableView:
-        """The rows of one table, computed when first asked for.
+    def table(self, name: str, *, stage: str | None = None) -> TableView:
+        """The rows of one table, computed when first asked for; of one stage, or of all there are.
 
-            program.table("collectives").where(phase="bwd")
+            program.table("collectives", stage="after_optimizations").where(phase="bwd")
 
-        Raises `UnknownTableError`, and `NotReadError` where the pass that fills it failed.
+        Raises `UnknownTableError`, `NotReadError` where the pass that fills it failed, and
+        ValueError where the program has no such stage.
         """
         from hlo_lens.notebook import table
 
-        return table(self.facts, name)
+        view = table(self.facts, name)
+        if stage is None:
+            return view
+        module = self.stage(_stage_name(stage) or stage)
+        if module is None:
+            raise ValueError(f"no stage {stage!r}; there are: {', '.join(self.stages)}")
+        return view.where(module=self.index(module))
 
     @property
     def findings(self) -> TableView:

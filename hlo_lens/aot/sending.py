@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 from hlo_lens.aot.reference import FunctionError
@@ -116,22 +118,56 @@ def _map_shardings(tree: Any, mesh: Any) -> Any:
 
 def _dump(value: Any) -> bytes:
     try:
-        import cloudpickle as pickler
+        import cloudpickle
     except ImportError:
-        pickler = pickle
+        cloudpickle = None
     try:
-        data: bytes = pickler.dumps(value)
+        data: bytes = pickle.dumps(value) if cloudpickle is None else _by_value(value)
     except Exception as problem:  # pickling raises what the objects within raise
-        if pickler is pickle:
+        if cloudpickle is None:
             raise FunctionError(_NEEDS_CLOUDPICKLE) from problem
         raise FunctionError(
             f"this function cannot be sent to the compiling process ({problem}). Where it holds a "
             "jax Mesh or devices, write one that takes the mesh and returns (function, "
             "arguments), for compile_reference"
         ) from problem
-    if pickler is pickle and b"__main__" in data:
+    if cloudpickle is None and b"__main__" in data:
         raise FunctionError(_NEEDS_CLOUDPICKLE)
     return data
+
+
+def _by_value(value: Any) -> bytes:
+    """`value` as cloudpickle sends it, but caches of jax by where they stand.
+
+    A function under `jax.checkpoint` is a closure of jax over such caches, which have no name.
+    """
+    import io
+
+    import cloudpickle
+
+    class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            if type(obj).__name__ == "WeakrefLRUCache" and (place := _place_in_jax(obj)):
+                return _named, place
+            return super().reducer_override(obj)
+
+    stream = io.BytesIO()
+    Pickler(stream).dump(value)
+    return stream.getvalue()
+
+
+def _place_in_jax(wanted: Any) -> tuple[str, str] | None:
+    """The module of jax and the name in it that hold this object."""
+    for module_name, module in list(sys.modules.items()):
+        if module_name.partition(".")[0] == "jax" and module is not None:
+            for name, value in vars(module).items():
+                if value is wanted:
+                    return module_name, name
+    return None
+
+
+def _named(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
 
 
 _NEEDS_CLOUDPICKLE = (

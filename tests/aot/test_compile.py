@@ -129,6 +129,17 @@ def test_a_jitted_closure_keeps_what_jit_was_told() -> None:
 
 
 @pytest.mark.jax
+@pytest.mark.skipif(find_spec("cloudpickle") is None, reason="cloudpickle is not installed")
+def test_a_function_under_a_checkpoint_of_a_cell_is_sent() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    layer = jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)))
+    program = compile(jax.grad(lambda x: layer(x).sum()), jnp.ones((4,)), target="cpu")
+    assert len(program.table("remat")) == 2  # before optimization, and what is left of it
+
+
+@pytest.mark.jax
 def test_what_cannot_be_sent_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(FunctionError, match=r"takes cloudpickle.*hlo-lens\[aot\]"):

@@ -15,6 +15,7 @@ from hlo_lens.facts import (
     UnknownTableError,
 )
 from hlo_lens.facts.sqlite import QueryError
+from hlo_lens.hlo import parse
 from hlo_lens.present.reading import NotReadError
 from hlo_lens.program import Program
 from tests.facts import toys
@@ -28,6 +29,15 @@ def test_a_table_is_a_sequence_of_rows() -> None:
     assert [row.name for row in table] == ["start", "all"]
     assert (len(table), table[-1].name, table[:1][0].name) == (2, "all", "start")
     assert [row.name for row in reversed(table)] == ["all", "start"]
+
+
+def test_a_table_of_one_stage_has_the_rows_of_that_module() -> None:
+    text = "HloModule m\n\nENTRY e {\n  ROOT p = f32[] parameter(0)\n}\n"
+    both = Program([parse(text), parse(text)], ["before_optimizations", "after_optimizations"])
+    assert len(both.table("instructions")) == 2
+    assert [row["module"] for row in both.table("instructions", stage="before")] == [0]
+    with pytest.raises(ValueError, match="no stage 'linked'; there are: before_optimizations"):
+        both.table("instructions", stage="linked")
 
 
 def test_a_row_is_a_mapping_from_column_to_value() -> None:
