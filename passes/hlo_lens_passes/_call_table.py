@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hlo_lens.facts import COMMON, Cell, Column, Lane, Measure, Summary, Table
+from typing import Final
+
+from hlo_lens.facts import COMMON, Cell, Column, Lane, Measure, Rule, Summary, Table
 
 TABLE = Table(
     "custom_calls",
@@ -211,4 +213,30 @@ TABLE = Table(
             ),
         ),
     ),
+)
+
+RUN_AGAIN: Final = Rule(
+    "kernel-run-again",
+    "note",
+    "A kernel runs again on what an earlier run of it had.",
+    "A Triton or Mosaic kernel, a fused attention, a norm or a grouped gemm of a library is called"
+    " a second time. `same values`: the later call has the operands, the attributes and the body of"
+    " the earlier one by the flow of the values (through barriers, layouts, fusions and what a"
+    " forward loop stacks for its backward loop), so it computes the same. `label`: the later call"
+    " stands under `rematted_computation`, and target, kernel, body, shapes and layouts are those"
+    " of an earlier call that does not; that the values are the same is not shown. The same kernel"
+    " in another layer, on other values, is no second run. Saving the kernel's results (a"
+    " checkpoint policy that names them) spares the second run for their memory. In the members of"
+    " `custom_calls`, the later row has the earlier call as `first`, the earlier row the later one"
+    " as `again`.",
+)
+RULES: Final = (
+    Rule(
+        "catalogue-broken",
+        "warning",
+        "A catalogue of the user cannot be used.",
+        "The file named by HLOLENS_CATALOGUE or by `catalogues` in the config is left out; the"
+        " built-in catalogue and the other files hold. The message says what is wrong with it.",
+    ),
+    RUN_AGAIN,
 )

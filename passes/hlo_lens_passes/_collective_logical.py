@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from hlo_lens.analysis.calls import CallGraph
 from hlo_lens.analysis.collectives import (
@@ -28,11 +27,6 @@ from hlo_lens.analysis.schedule import find_done
 from hlo_lens.hlo import Instruction, Module, Shape
 from hlo_lens.hlo.opcodes import sugar
 from hlo_lens_passes._collective_windowed import Windowed, find_windowed
-
-FORMS: Final = (
-    "sync", "start-done", "async-wrapper", "sugar", "sparsecore-call", "fusion", "async-fusion",
-    "windowed-loop",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

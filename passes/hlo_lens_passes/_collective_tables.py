@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from hlo_lens.analysis.collectives import KINDS
 from hlo_lens.facts import COMMON, Cell, Column, Lane, Measure, Summary, Table
-from hlo_lens_passes._collective_logical import FORMS
-from hlo_lens_passes._collective_whose import MOVES
+
+KINDS: Final = (
+    "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "ragged-all-to-all",
+    "collective-permute", "collective-broadcast", "send", "recv",
+)  # fmt: skip
+"""`hlo_lens.analysis.collectives.KINDS`, which a schema is not to wait for: a test compares."""
+FORMS: Final = (
+    "sync", "start-done", "async-wrapper", "sugar", "sparsecore-call", "fusion", "async-fusion",
+    "windowed-loop",
+)  # fmt: skip
+MOVES: Final = ("parameter", "gradient", "activation", "constant")
 
 _SPELLINGS: Final = (("sugar", "start-done (sugar)"),)
 """How the report names a form whose word only those know who print HLO."""

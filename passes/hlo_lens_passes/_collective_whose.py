@@ -15,19 +15,10 @@ from hlo_lens_passes._collective_flow import Path, Place
 from hlo_lens_passes._collective_gathers import Key
 from hlo_lens_passes._collective_logical import Logical
 from hlo_lens_passes._collective_uses import Following
-from hlo_lens_passes._collective_values import (
-    ARITHMETIC,
-    CUTS,
-    Made,
-    Moved,
-    Origin,
-    made_of,
-)
+from hlo_lens_passes._collective_values import ARITHMETIC, CUTS, Made, Moved, Origin, made_of
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
-
-MOVES: Final = ("parameter", "gradient", "activation", "constant")
 
 # How many values are looked at for one that says which pass computes what is moved.
 _MOST_PRODUCERS: Final = 24
@@ -54,7 +45,7 @@ def phases_in_front(analysis: ModuleAnalysis, values: Iterable[Value]) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What an array is (one of `MOVES`, None where not known), the parameter of the entry that it
+    """What an array is (None where not known), the parameter of the entry that it
     belongs to, and what gives it."""
 
     moves: Literal["parameter", "gradient", "activation", "constant"] | None

@@ -7,27 +7,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from hlo_lens.facts import Finding, Member, Rule
+from hlo_lens.facts import Finding, Member
+from hlo_lens_passes._call_table import RUN_AGAIN
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
     from hlo_lens.hlo import Instruction
-
-RULE: Final = Rule(
-    "kernel-run-again",
-    "note",
-    "A kernel runs again on what an earlier run of it had.",
-    "A Triton or Mosaic kernel, a fused attention, a norm or a grouped gemm of a library is called"
-    " a second time. `same values`: the later call has the operands, the attributes and the body of"
-    " the earlier one by the flow of the values (through barriers, layouts, fusions and what a"
-    " forward loop stacks for its backward loop), so it computes the same. `label`: the later call"
-    " stands under `rematted_computation`, and target, kernel, body, shapes and layouts are those"
-    " of an earlier call that does not; that the values are the same is not shown. The same kernel"
-    " in another layer, on other values, is no second run. Saving the kernel's results (a"
-    " checkpoint policy that names them) spares the second run for their memory. In the members of"
-    " `custom_calls`, the later row has the earlier call as `first`, the earlier row the later one"
-    " as `again`.",
-)
 
 # What a generic target launches is a kernel whatever its name says; of libraries these are.
 _OPERATIONS: Final = frozenset(("attention", "grouped_gemm", "norm", "scaled_gemm"))
@@ -133,8 +118,8 @@ def findings(found: Sequence[Again], position: int) -> Iterator[Finding]:
     for alike in kinds.values():
         head = alike[0]
         yield Finding(
-            RULE.id,
-            RULE.level,
+            RUN_AGAIN.id,
+            RUN_AGAIN.level,
             _message(alike),
             module=position,
             instr=head.later.call.id,

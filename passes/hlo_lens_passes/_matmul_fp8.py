@@ -14,28 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.dataflow import Value, trace
-from hlo_lens.facts import Rule
 from hlo_lens.hlo import Instruction
 
 if TYPE_CHECKING:
     from hlo_lens.analysis.calls import CallGraph
     from hlo_lens.facts.findings import Level
-
-RULE: Final = Rule(
-    "fp8-not-used",
-    "warning",
-    "A matmul runs wide although its operands come from fp8.",
-    "Both operands are fp8 values that are converted, and mostly scaled, in front of the matmul: it"
-    " reads and multiplies the wide values, so that fp8 saved nothing but what is stored. On GPUs"
-    " XLA's GemmRewriter makes an fp8 gemm of this, but not of two f8e5m2 operands, not where a"
-    " scale is no scalar, not where what is scaled is converted again, and not where an operand has"
-    " more than one contracted and one other dimension beside its batch; nor on GPUs before Ada and"
-    " MI300, with CUDA before 12 or ROCm before 6, or in a compile that knows neither. Other"
-    " platforms have no such rewrite: there a program gives the dot fp8 operands and scales its"
-    " result. With one operand from fp8 it is a note: weights may be stored so on purpose, and no"
-    " fp8 gemm takes a wide operand. Before optimization this is how such a matmul is written, and"
-    " no finding.",
-)
 
 # What a dequantisation may be followed by: see MatchFp8Param. A gather keeps values, too.
 _MOVES: Final = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hlo_lens.facts import COMMON, Cell, Column, Lane, Measure, Summary, Table
+from hlo_lens.facts import COMMON, Cell, Column, Lane, Measure, Rule, Summary, Table
 
 TABLE: Final = Table(
     "matmuls",
@@ -172,4 +172,20 @@ TABLE: Final = Table(
             total=Measure("computes", "per_step", "flops"),
         ),
     ),
+)
+
+RULE: Final = Rule(
+    "fp8-not-used",
+    "warning",
+    "A matmul runs wide although its operands come from fp8.",
+    "Both operands are fp8 values that are converted, and mostly scaled, in front of the matmul: it"
+    " reads and multiplies the wide values, so that fp8 saved nothing but what is stored. On GPUs"
+    " XLA's GemmRewriter makes an fp8 gemm of this, but not of two f8e5m2 operands, not where a"
+    " scale is no scalar, not where what is scaled is converted again, and not where an operand has"
+    " more than one contracted and one other dimension beside its batch; nor on GPUs before Ada and"
+    " MI300, with CUDA before 12 or ROCm before 6, or in a compile that knows neither. Other"
+    " platforms have no such rewrite: there a program gives the dot fp8 operands and scales its"
+    " result. With one operand from fp8 it is a note: weights may be stored so on purpose, and no"
+    " fp8 gemm takes a wide operand. Before optimization this is how such a matmul is written, and"
+    " no finding.",
 )

@@ -19,11 +19,6 @@ from hlo_lens.hlo import Instruction
 from hlo_lens_passes._remat_occurrences import MOVERS, Occurrence, Occurrences
 from hlo_lens_passes._remat_paths import plain_path
 
-VERDICTS: Final = (
-    "replayed", "shared", "sole", "linearization", "fusion-duplicated", "unknown",
-)  # fmt: skip
-BASES: Final = ("value", "name", "source", "use", "place", "opcode")
-
 # What derivatives are made of. A labelled instruction of another opcode computes a primal value.
 _DERIVATIVE: Final = frozenset(
     (
@@ -38,7 +33,7 @@ _GROUPS: Final = re.compile(r"replica_groups=(\S*?)(?:, |\Z)")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`word` for one occurrence. basis: what it rests on, one of `BASES`; None for unknown.
+    """`word` for one occurrence. basis: what it rests on, one of `remat.BASES`; None for unknown.
     twins: the forward instructions that compute the same; the first is the nearest."""
 
     word: str

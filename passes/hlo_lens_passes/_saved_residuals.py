@@ -10,10 +10,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from hlo_lens.analysis.collectives import shape_of
-from hlo_lens.facts import Finding, Rule
+from hlo_lens.facts import Finding
 from hlo_lens.hlo import Instruction
 from hlo_lens.program import AFTER
-from hlo_lens_passes.modules import platform_of
+from hlo_lens_passes._platforms import platform_of
+from hlo_lens_passes.residuals import OFFLOAD_IGNORED, SAVES_NOTHING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,30 +22,8 @@ if TYPE_CHECKING:
     from hlo_lens.hlo import Module, Shape
     from hlo_lens.program import Program
 
-SIDE_FILE: Final = "saved_residuals.json"
 HOST: Final = 5  # the memory space
 
-SAVES_NOTHING: Final = Rule(
-    "policy-saves-nothing",
-    "warning",
-    "A checkpoint policy saves no value of its region.",
-    "The region under jax.checkpoint has a policy, yet its backward takes nothing that the policy"
-    " keeps: all of it is run again, as without one. Mostly a name in the policy is mistyped, or no"
-    " checkpoint_name gives it any more: jax says nothing, and the HLO is that of full remat."
-    f" `hlolens compile` asks the policy itself, and writes the answers to {SIDE_FILE}. No finding:"
-    " nothing_saveable, a policy made with no name at all, one that saves something in another"
-    " region, and one of which it is not known what it saves.",
-)
-OFFLOAD_IGNORED: Final = Rule(
-    "offload-ignored",
-    "warning",
-    "A value that is to be offloaded is not in host memory.",
-    f"{SIDE_FILE} has a residual that the policy offloads to the host, and in the optimized text no"
-    " value of its dtype and size is in memory space 5 (of several devices: no part of it). The"
-    " memory of the device that was to be freed is still in use. XLA for the CPU leaves all such"
-    " values where they are.",
-)
-RULES: Final = (SAVES_NOTHING, OFFLOAD_IGNORED)
 
 # What cannot be read as expected is as good as not there.
 _UNREADABLE: Final = (

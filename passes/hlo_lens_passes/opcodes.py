@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hlo_lens.facts import Column, PassResult, Table
-from hlo_lens_passes._catalogue import catalogue
 
 if TYPE_CHECKING:
     from hlo_lens.facts import Facts
@@ -48,6 +47,8 @@ class OpcodesPass:
 
 
 def _rows(program: Program) -> Iterator[tuple[object, ...]]:
+    from hlo_lens_passes._catalogue import catalogue
+
     known = catalogue()
     for position, module in enumerate(program.modules):
         counts = Counter(

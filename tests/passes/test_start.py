@@ -1,0 +1,38 @@
+"""What asking which tables there are may cost: schemas are read, implementations are not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from hlo_lens_passes import _collective_tables
+
+from hlo_lens.analysis.collectives import KINDS
+from hlo_lens.facts import discover_passes
+
+# Private modules that hold schemas and rules, as data.
+SCHEMAS = ("_table", "_tables", "_rules")
+
+
+def imported_by(code: str) -> set[str]:
+    """The modules a new interpreter has after `code`."""
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    return set(ran.stdout.split())
+
+
+def test_passes_are_discovered_without_what_they_run() -> None:
+    found = imported_by(
+        "from hlo_lens.facts import discover_passes\ndiscover_passes(installed=False)"
+    )
+    passes = {type(one).__module__ for one in discover_passes(installed=False).passes}
+    assert passes <= found
+    private = {name for name in found if name.startswith("hlo_lens_passes._")}
+    assert [name for name in private if not name.endswith(SCHEMAS)] == []
+    assert [name for name in found if name.startswith(("hlo_lens.analysis", "hlo_lens.hlo"))] == []
+
+
+def test_the_schema_names_every_collective_the_analysis_knows() -> None:
+    assert _collective_tables.KINDS == KINDS
