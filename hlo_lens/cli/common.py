@@ -12,6 +12,8 @@ import gc
 import json
 import os
 import re
+import secrets
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -245,13 +247,20 @@ def complete_tables(_ctx: click.Context, _param: click.Parameter, incomplete: st
 
 def output_option(function: F) -> F:
     """`-o PATH`, as `output`: None or "-" for standard output; see `open_output`."""
+    return output_option_with("Write to a file instead of standard output.")(function)
+
+
+def output_option_with(help: str) -> Callable[[F], F]:
+    """`output_option` that says what is written."""
     return click.option(
-        "-o",
-        "--output",
-        metavar="PATH",
-        type=click.Path(),
-        help="Write to a file instead of standard output.",
-    )(function)
+        "-o", "--output", metavar="PATH", type=click.Path(), callback=_named_output, help=help
+    )
+
+
+def _named_output(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    if value == "":
+        raise click.UsageError("-o needs the name of a file")
+    return value
 
 
 # --- input -----------------------------------------------------------------------------------
@@ -264,6 +273,13 @@ def programs(
 
     `module` may be a glob, which of a dump folder means every module that it matches.
     """
+    return (program for _, program in numbered_programs(files, module=module, stage=stage))
+
+
+def numbered_programs(
+    files: Sequence[str], *, module: str | None = None, stage: str | None = None
+) -> Iterator[tuple[int, Program]]:
+    """`programs`, each with the position of its path among `files`."""
     from hlo_lens.program import dumped_matching, load_dumped
 
     for position, file in enumerate(files):
@@ -274,7 +290,7 @@ def programs(
         if module is None or not is_glob or not os.path.isdir(file):
             program = _try_load(file, module, stage)
             if program is not None:
-                yield program
+                yield position, program
             continue
         chosen: Sequence[DumpedModule] = ()
         with bad_input_told():
@@ -282,7 +298,7 @@ def programs(
         for dumped in chosen:
             program = _tried(partial(load_dumped, dumped, stage=stage))
             if program is not None:
-                yield program
+                yield position, program
 
 
 def one_program(file: str, *, module: str | None = None, stage: str | None = None) -> Program:
@@ -418,17 +434,18 @@ def open_binary_output(path: str | None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _open_file(path: str, mode: str, encoding: str | None = None) -> Iterator[IO[Any]]:
-    if not path:
-        raise click.UsageError("-o needs the name of a file")
-    target = Path(path)
-    part = target.with_name(f".{target.name}.part")
-    if target.exists() and not target.is_file():  # /dev/stdout, a pipe
-        with target.open(mode, encoding=encoding) as stream:
+    asked = Path(path)
+    if asked.exists() and not asked.is_file():  # /dev/stdout, a pipe
+        with asked.open(mode, encoding=encoding) as stream:
             yield stream
         return
+    target = Path(os.path.realpath(path))  # a link stays one
+    part = target.with_name(f".{secrets.token_hex(8)}.part")  # short, where the name is long
     try:
         try:
             stream = part.open(mode, encoding=encoding)
+            if target.exists():
+                part.chmod(stat.S_IMODE(target.stat().st_mode))
         except OSError as problem:
             problem.filename = path  # a person asked for that one
             raise

@@ -14,6 +14,7 @@ from hlo_lens.cli.common import (
     choice_options,
     note,
     open_output,
+    output_option_with,
     tell_of_broken_passes,
     verb,
 )
@@ -39,13 +40,9 @@ _FORMATS = tuple(dict.fromkeys(_SUFFIXES.values()))
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=INPUT)
 @choice_options
 @selection_options
-@click.option(
-    "-o",
-    "--output",
-    metavar="PATH",
-    type=click.Path(),
-    help="Write to this file, as its suffix says: .sqlite or .db, .graphml, .dot, .json (Model "
-    "Explorer). Texts go to standard output otherwise.",
+@output_option_with(
+    "Write to this file, as its suffix says: .sqlite or .db, .graphml, .dot, .json (Model "
+    "Explorer). Texts go to standard output otherwise."
 )
 @click.option(
     "--format",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,11 @@ from hlo_lens.cli.common import (
     note,
     open_binary_output,
     open_output,
+    output_option_with,
     tell_of_broken_passes,
     verb,
 )
-from hlo_lens.cli.selection import chosen_of, drawn, facts_of, selection_options
+from hlo_lens.cli.selection import chosen_of, drawn, numbered_facts, selection_options
 
 if TYPE_CHECKING:
     from hlo_lens.figure import Figure, Format
@@ -30,13 +32,9 @@ if TYPE_CHECKING:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=INPUT)
 @choice_options
 @selection_options
-@click.option(
-    "-o",
-    "--output",
-    metavar="PATH",
-    type=click.Path(),
-    help="Write to this file, as its suffix says: .svg, .png, .pdf or .dot; DOT to standard "
-    "output otherwise.",
+@output_option_with(
+    "Write to this file, as its suffix says: .svg, .png, .pdf or .dot; DOT to standard output "
+    "otherwise."
 )
 @click.option(
     "--format",
@@ -55,7 +53,11 @@ if TYPE_CHECKING:
     "--color-by", "color_by", type=click.Choice(("phase", "family")), help="What colours tell."
 )
 @click.option(
-    "--title", "titles", metavar="TEXT", multiple=True, help="The heading of each FILE, in order."
+    "--title",
+    "titles",
+    metavar="TEXT",
+    multiple=True,
+    help="The heading of each FILE, in order, also of one that cannot be read.",
 )
 def command(
     files: Sequence[str],
@@ -81,13 +83,19 @@ def command(
 
     Layout is by Graphviz: its `dot` where that is installed, else what pygraphviz brings.
     """
+    if len(titles) > len(files):
+        raise click.UsageError(
+            f"--title: {len(titles)} titles for {len(files)} FILE{'s'[len(files) == 1 :]}"
+        )
     chosen = chosen_of(options)
     form = _format(output, output_format)
-    facts = facts_of(files, module, stage)
-    if not facts:
+    numbered = numbered_facts(files, module, stage)
+    if not numbered:
         return
+    facts = [one for _, one in numbered]
+    headings = [titles[at] if at < len(titles) else "" for at, _ in numbered]
     with bad_input_told():
-        figure = drawn(facts, chosen, theme=theme, color=color_by, titles=titles)
+        figure = drawn(facts, chosen, theme=theme, color=color_by, titles=headings)
         tell_of_broken_passes(facts)
         _write(figure, form, output)
 
@@ -121,13 +129,20 @@ def _write(figure: Figure, form: Format, output: str | None) -> None:
     except LayoutError as problem:
         error(problem.render())
         if output is not None and output != "-":
-            beside = str(Path(output).with_suffix(".dot"))
-            with open_output(beside) as stream:
-                stream.write(figure.dot())
-            note(f"the DOT is in {beside}")
+            _write_beside(figure, Path(output).with_suffix(".dot"))
         return
     with open_binary_output(output) as binary:
         if form in ("png", "pdf") and binary.isatty():
             error(f"{form} is not for a terminal; name a file with -o")
             return
         binary.write(data)
+
+
+def _write_beside(figure: Figure, beside: Path) -> None:
+    """Write the DOT of a figure that could not be laid out, where nothing else stands."""
+    if os.path.lexists(beside):
+        note(f"{beside} is there already and stays as it is; -o NAME.dot writes the DOT")
+        return
+    with open_output(str(beside)) as stream:
+        stream.write(figure.dot())
+    note(f"the DOT is in {beside}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from hlo_lens.cli.common import FAILED, answer_is_no, complete_tables, error, note, programs, words
+from hlo_lens.cli.common import NO, answer_is_no, complete_tables, note, numbered_programs, words
 
 if TYPE_CHECKING:
     from hlo_lens.facts import Facts
@@ -29,7 +30,7 @@ class Chosen:
     radius: int | None
     start: str | None
     end: str | None
-    nodes: int
+    nodes: int | None
     keep: tuple[str, ...]
     view_files: tuple[str, ...]
 
@@ -94,8 +95,7 @@ _OPTIONS = (
         "--nodes",
         metavar="N",
         type=click.IntRange(min=1),
-        default=40,
-        show_default=True,
+        show_default="40",
         help="Draw about that many instructions; what does not fit is told.",
     ),
     click.option(
@@ -122,9 +122,17 @@ def chosen_of(options: dict[str, Any]) -> Chosen:
 
 def facts_of(files: Sequence[str], module: str | None, stage: str | None) -> list[Facts]:
     """The Facts of each input that can be read; where one cannot, that is told (exit code 2)."""
+    return [facts for _, facts in numbered_facts(files, module, stage)]
+
+
+def numbered_facts(
+    files: Sequence[str], module: str | None, stage: str | None
+) -> list[tuple[int, Facts]]:
+    """`facts_of`, each with the position of its input among `files`."""
     from hlo_lens.facts import Facts
 
-    return [Facts(one) for one in programs(files, module=module, stage=stage)]
+    numbered = numbered_programs(files, module=module, stage=stage)
+    return [(at, Facts(program)) for at, program in numbered]
 
 
 def drawn(facts: Sequence[Facts], chosen: Chosen, **more: Any) -> Figure:
@@ -135,10 +143,8 @@ def drawn(facts: Sequence[Facts], chosen: Chosen, **more: Any) -> Figure:
     from hlo_lens.figure import NothingSelectedError, draw, views
 
     known = views(chosen.view_files)
-    for kind in chosen.keep:
-        if kind not in known.prune:
-            error(f"--keep: no kind {kind!r}; there are {', '.join(known.prune)}")
-            raise click.exceptions.Exit(FAILED)
+    if chosen.view is not None and known.view(chosen.view).lanes is not None:
+        chosen = _without_config(chosen)
     try:
         return draw(
             facts,
@@ -158,4 +164,15 @@ def drawn(facts: Sequence[Facts], chosen: Chosen, **more: Any) -> Figure:
     except NothingSelectedError as problem:
         note(str(problem), level=-1)
         answer_is_no()
-        raise click.exceptions.Exit(1) from None
+        raise click.exceptions.Exit(NO) from None
+
+
+def _without_config(chosen: Chosen) -> Chosen:
+    """Without what a config file says of graphs: a view of the schedule takes nothing of it, and
+    only refuses what this command line asks for."""
+    context = click.get_current_context()
+    unset: dict[str, Any] = {"radius": None, "nodes": None, "keep": ()}
+    of_config = [
+        name for name in unset if context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
+    ]
+    return replace(chosen, **{name: unset[name] for name in of_config})

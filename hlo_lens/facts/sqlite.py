@@ -40,6 +40,15 @@ _INDEXES = {"members": ("table", "row")}
 _LONGEST_VALUE = 256 * 1024 * 1024
 _STEPS_BETWEEN_CLOCK_READS = 10_000
 
+# Comments and quotes as SQLite reads them, and what outside of them may end a condition.
+_TOKEN = re.compile(
+    r"""(?P<name> "(?:[^"]|"")*" )
+    | '(?:[^']|'')*' | `(?:[^`]|``)*` | \[[^\]]*\] | --[^\n]* | /\*.*?\*/
+    | (?P<open> ["'`\[] | /\* )
+    | (?P<sign> [();] )""",
+    re.DOTALL | re.VERBOSE,
+)
+
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _UNSAFE_FUNCTIONS = {"load_extension", "fts3_tokenizer"}
 
@@ -100,6 +109,38 @@ def run_query(
         return _answer(connection, sql, _tables(facts), limit_seconds, limit_rows)
     finally:
         connection.close()
+
+
+def columns_read(facts: Sequence[Facts], sql: str) -> frozenset[tuple[str, str]]:
+    """(table, column) of what a query reads, also inside it. Computes nothing.
+
+    Raises `QueryError` as `run_query` does for a query that is not one or names what is not there.
+    """
+    connection = connect(facts, ())
+    try:
+        return frozenset(_read(connection, sql, _tables(facts)))
+    finally:
+        connection.close()
+
+
+def check_condition(facts: Sequence[Facts], table: str, *conditions: str) -> None:
+    """Refuse each that is no condition on the rows of `table` by itself. Computes nothing.
+
+    Put in parentheses behind a WHERE, on lines of its own, what is not refused means nothing else
+    than by itself. In double quotes stands a name: SQLite takes one that names no column there as a
+    text, so that a misspelt column would be compared as a word, and hold of every row or none.
+
+    Raises `QueryError` with a sentence.
+    """
+    # NOT takes an expression, which a SELECT, alone in parentheses, is not.
+    sql = f'SELECT 1 FROM "{table}" WHERE (NOT\n{{}}\n)'
+    _check_parts(facts, table, sql, conditions, "a condition is one expression")
+
+
+def check_order(facts: Sequence[Facts], table: str, order: str) -> None:
+    """As `check_condition`, of what stands behind ORDER BY."""
+    sql = f'SELECT 1 FROM "{table}" ORDER BY\n{{}}\nLIMIT 1'
+    _check_parts(facts, table, sql, (order,), "an order is a list of expressions")
 
 
 def connect(facts: Sequence[Facts], tables: Iterable[str] | None = None) -> sqlite3.Connection:
@@ -181,12 +222,20 @@ def _storable(value: object) -> object:
 
 
 def _touched(connection: sqlite3.Connection, sql: str, known: Sequence[Table]) -> list[str]:
-    """The tables a query reads, found by compiling it against the empty tables.
+    """The tables a query reads."""
+    return list(dict.fromkeys(table for table, _ in _read(connection, sql, known)))
+
+
+def _read(
+    connection: sqlite3.Connection, sql: str, known: Sequence[Table]
+) -> dict[tuple[str, str], None]:
+    """(table, column) of what a query reads, found by compiling it against the empty tables.
 
     Compiling with EXPLAIN runs nothing, and SQLite itself sees through views, joins and WITH.
+    Where rows are only counted, the column is "".
     """
     names = {table.name for table in known}
-    read: dict[str, None] = {}
+    read: dict[tuple[str, str], None] = {}
     selects = False
 
     def watch(
@@ -195,7 +244,7 @@ def _touched(connection: sqlite3.Connection, sql: str, known: Sequence[Table]) -
         nonlocal selects
         selects |= action == sqlite3.SQLITE_SELECT
         if action == sqlite3.SQLITE_READ and first is not None and first.lower() in names:
-            read.setdefault(first.lower())
+            read.setdefault((first.lower(), second or ""))
         return _allow_reading(action, first, second, _database, _by)
 
     word = _first_word(sql)
@@ -207,7 +256,64 @@ def _touched(connection: sqlite3.Connection, sql: str, known: Sequence[Table]) -
     connection.set_authorizer(None)
     if not selects:
         raise QueryError(_only_reads(word))
-    return list(read)
+    return read
+
+
+def _check_parts(
+    facts: Sequence[Facts], table: str, sql: str, parts: Iterable[str], rule: str
+) -> None:
+    """Compile `sql` with each part for its `{}`. Raises `QueryError`, with `rule` where it says
+    why."""
+    known = _tables(facts)
+    connection = connect(facts, ())
+    try:
+        for part in parts:
+            strict, names = _with_names(part, rule)
+            try:
+                _read(connection, sql.replace("{}", strict, 1), known)
+            except QueryError as problem:
+                name = next((one for one in names if _lacks(problem, one)), None)
+                if name is None:
+                    raise
+                columns = [column for one in known if one.name == table for column in one.names]
+                raise QueryError(
+                    f'no column "{name}"{_hint(name, columns)}; a text stands in single quotes in'
+                    " SQL, as in phase = 'bwd'"
+                ) from None
+    finally:
+        connection.close()
+
+
+def _with_names(part: str, rule: str) -> tuple[str, list[str]]:
+    """`part` with backticks for double quotes, in which SQLite sees a name alone, and these names.
+
+    Raises `QueryError` where a quote, comment or parenthesis is not closed, or opened.
+    """
+    depth = 0
+    names: list[str] = []
+
+    def replaced(token: re.Match[str]) -> str:
+        nonlocal depth
+        whole = token[0]
+        depth += {"(": 1, ")": -1}.get(whole, 0)
+        if token["open"]:
+            raise QueryError(f"{rule}; a {whole} in it is not closed")
+        if whole == ";" or depth < 0:
+            raise QueryError(f"{rule}; a {whole} in it ends it too early")
+        if not token["name"]:
+            return whole
+        names.append(whole[1:-1].replace('""', '"'))
+        return f"`{names[-1].replace('`', '``')}`"
+
+    strict = _TOKEN.sub(replaced, part)
+    if depth:
+        raise QueryError(f"{rule}; a ( in it is not closed")
+    return strict, names
+
+
+def _lacks(problem: QueryError, name: str) -> bool:
+    """Whether SQLite's complaint is that there is no column of that name."""
+    return str(problem.__cause__) == f"no such column: {name}"
 
 
 def _answer(

@@ -27,6 +27,7 @@ _MONO = "Menlo,Consolas,DejaVu Sans Mono,monospace"
 _TOLD = frozenset(("async", "call", "fusion"))
 _WIDEST = 34  # characters of a line in a node
 _MOST_HEADING = 6  # lines above a panel
+_MOST_FOLDED = 3  # lines of a title, a frame's label, a role, a custom call's target
 _MOST_ELEMENTS = 4  # of a tuple's shape
 _MOST_TOLD = 12  # instructions of a contracted edge, in its tooltip
 _LONGEST = 1000  # characters of an instruction's text in its tooltip
@@ -84,9 +85,9 @@ def _frame(
     graph: graphviz.Digraph, id: str, panel: Panel | Lanes, theme: Theme
 ) -> Iterator[graphviz.Digraph]:
     """The frame around a panel, with its heading."""
-    heading = [f"<B>{text(panel.title or panel.name)}</B>"]
+    heading = [f"<B>{one}</B>" for one in _folded(panel.title or panel.name)]
     beside = [panel.name] if panel.title and panel.title != panel.name else []
-    heading.append(_small(theme, text(" · ".join([*beside, panel.stage]))))
+    heading += [_small(theme, one) for one in _folded(" · ".join([*beside, panel.stage]))]
     if isinstance(panel, Panel):
         lines = panel.heading[:_MOST_HEADING]
         heading += [text(textwrap.shorten(one, _CAPTION, placeholder=" …")) for one in lines]
@@ -136,7 +137,8 @@ def _add_cluster(
         return
     style = {"boundary": "rounded,dashed", "pass": "rounded,dotted"}.get(cluster.kind, "rounded")
     first, *rest = cluster.label
-    label = "<BR/>".join([text(first), *(f"<I>{text(one)}</I>" for one in rest)])
+    lines = [*_folded(first), *(f"<I>{line}</I>" for one in rest for line in _folded(one))]
+    label = "<BR/>".join(lines)
     with graph.subgraph(name=f"cluster_{cluster.id}") as frame:
         frame.attr(
             label=f"<{_small(theme, label)}>",
@@ -162,10 +164,9 @@ def _add_node(graph: graphviz.Digraph, node: Node, theme: Theme, color: ColorBy)
     paint = theme.paint(color, node.phase if color == "phase" else node.family)
     lines = [f"<B>{one}</B>" for one in _wrapped(f"%{node.name}")]
     lines += _shape(node.instr.shape_text)
-    lines.append(_small(theme, text(_what(node))))
-    lines += [
-        _small(theme, f"<I>{text(one)}</I>") for one in node.roles if one != node.instr.opcode
-    ]
+    lines += [_small(theme, one) for one in _folded(_what(node))]
+    roles = [one for one in node.roles if one != node.instr.opcode]
+    lines += [_small(theme, f"<I>{line}</I>") for one in roles for line in _folded(one)]
     lines += [_small(theme, one) for note in node.notes for one in _wrapped(note, _WIDEST + 8)]
     graph.node(
         node.id,
@@ -205,6 +206,12 @@ def _wrapped(value: str, widest: int = _WIDEST) -> list[str]:
                 lines.append("")
             lines[-1] += piece
     return [text(line) for line in lines]
+
+
+def _folded(value: str) -> list[str]:
+    """A text in lines no wider than the caption, as markup; of a long one, the first."""
+    lines = _wrapped(value, _CAPTION)
+    return lines if len(lines) <= _MOST_FOLDED else [*lines[:_MOST_FOLDED], "…"]
 
 
 def _shape(shape_text: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +18,9 @@ from hlo_lens.figure.model import Cluster, Panel
 from hlo_lens.figure.origin import provenance
 from hlo_lens.figure.panels import NODES, panel, whole
 from hlo_lens.figure.selecting import Wanted, instruction_named, row_ids, wanted_of
-from hlo_lens.figure.themes import ThemeName, theme
-from hlo_lens.figure.views import ColorBy, Select, View, Views, views
+from hlo_lens.figure.themes import THEMES, Theme, ThemeName
+from hlo_lens.figure.themes import theme as theme_named
+from hlo_lens.figure.views import COLORS, ColorBy, Select, View, Views, views
 from hlo_lens.files import InputError
 from hlo_lens.present.quantities import count_text, visible
 from hlo_lens.program import Program
@@ -67,12 +69,18 @@ class Figure:
         return " ".join(_alt(self))
 
     def dot(self, theme_name: ThemeName | None = None) -> str:
-        """The DOT text: the same for the same figure."""
-        chosen = theme(theme_name or self.theme)
+        """The DOT text: the same for the same figure. Raises `InputError` for an unknown theme."""
+        chosen = _theme(theme_name or self.theme)
         return dot_text(self.panels, chosen, self.color, self.words, self.caption, self.title)
 
     def render(self, output_format: Format, theme_name: ThemeName | None = None) -> bytes:
-        """The laid-out figure. Raises `LayoutError` where no layout engine is installed."""
+        """The laid-out figure. Raises `LayoutError` where no layout engine is installed,
+        `InputError` for an unknown format or theme.
+        """
+        if output_format not in FORMATS:
+            raise InputError(
+                "the format", f"a figure is written as {', '.join(FORMATS)}, not {output_format!r}"
+            )
         source = self.dot(theme_name)
         if output_format == "dot":
             return source.encode()
@@ -145,11 +153,11 @@ def draw(
     radius: int | None = None,
     start: str | None = None,
     end: str | None = None,
-    nodes: int = NODES,
+    nodes: int | None = None,
     color: ColorBy | None = None,
-    keep: Sequence[str] = (),
+    keep: str | Sequence[str] = (),
     stage: str | None = None,
-    titles: Sequence[str] = (),
+    titles: str | Sequence[str] = (),
     theme: ThemeName = "light",
     known: Views | None = None,
 ) -> Figure:
@@ -158,14 +166,30 @@ def draw(
     view: a named view. table with row or where: the members of these rows. around: names of
     instructions, with their neighbours `radius` computing steps away. start and end: what lies on
     the operand paths from the one to the other. Nothing of these: the whole module, if it has at
-    most `nodes` instructions to draw.
+    most `nodes` (40 by default) instructions to draw. keep: kinds of instructions that are drawn
+    too, of those that `known` leaves out. titles: the heading of each program's panel.
 
-    Raises `InputError` where what is asked for does not exist or is too large, and
+    A view of the schedule shows one computation: that of `around`, by itself or by an instruction
+    in it; nothing else chooses a part of it.
+
+    Raises `InputError` where what is asked for does not exist, means nothing or is too large, and
     `NothingSelectedError` where there are no such rows.
     """
     known = known or views()
     chosen = known.view(view) if isinstance(view, str) else view
     given = [programs] if isinstance(programs, (Program, Facts)) else list(programs)
+    keep, titles, around = (_listed(one) for one in (keep, titles, around))
+    if chosen is not None and chosen.lanes is not None:
+        _refuse_for_lanes(
+            chosen.name,
+            {
+                "--table": table, "--row": row, "--where": where, "--from": start, "--to": end,
+                "--radius": radius, "--nodes": nodes, "--keep": keep or None,
+            },
+        )  # fmt: skip
+    most = NODES if nodes is None else nodes
+    _refuse_meaningless(len(given), most, radius, color, keep, titles, known)
+    _theme(theme)
     wanted = _wanted(chosen, table, row, where, around, radius, start, end)
     several = len(given) > 1
     prefer = chosen.prefer_stage if chosen is not None else ()
@@ -178,14 +202,14 @@ def draw(
             panels.append(_lanes(facts, position, chosen.lanes, around, title))
             continue
         if wanted.everything:
-            _refuse_large(facts, position, known, keep, nodes)
+            _refuse_large(facts, position, known, keep, most)
         panels.append(
             panel(
                 facts,
                 position,
                 wanted,
                 known,
-                most=nodes,
+                most=most,
                 title=title,
                 prefix=f"p{number}_" if several else "",
                 keep=keep,
@@ -202,15 +226,65 @@ def draw(
     )
 
 
+def _listed(value: str | Sequence[str]) -> Sequence[str]:
+    """One text is a list of one, not of its letters."""
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _theme(name: ThemeName) -> Theme:
+    if name not in THEMES:
+        raise InputError("--theme", f"no theme {name!r}; there are {', '.join(THEMES)}")
+    return theme_named(name)
+
+
+def _refuse_for_lanes(name: str, given: Mapping[str, object]) -> None:
+    """Raises `InputError` for what chooses instructions, of which lanes draw no choice."""
+    refused = [option for option, value in given.items() if value is not None]
+    if refused:
+        raise InputError(
+            f"--view {name}",
+            f"it draws the schedule of a whole computation, so {', '.join(refused)} would change"
+            " nothing; --around NAME chooses the computation",
+        )
+
+
+def _refuse_meaningless(
+    programs: int,
+    most: int,
+    radius: int | None,
+    color: str | None,
+    keep: Sequence[str],
+    titles: Sequence[str],
+    known: Views,
+) -> None:
+    """Raises `InputError` for a number or a word that no figure can be drawn by."""
+    if not programs:
+        raise InputError("a figure", "there is no program to draw")
+    if most < 1:
+        raise InputError("--nodes", f"a figure draws at least 1 instruction, not {most}")
+    if radius is not None and radius < 0:
+        raise InputError("--radius", f"a neighbour is 0 or more instructions away, not {radius}")
+    if color is not None and color not in COLORS:
+        raise InputError("--color-by", f"colours tell {' or '.join(COLORS)}, not {color!r}")
+    for kind in keep:
+        if kind not in known.prune:
+            raise InputError("--keep", f"no kind {kind!r}; there are {', '.join(known.prune)}")
+    if len(titles) > programs:
+        raise InputError(
+            "--title",
+            f"{count_text(len(titles))} titles for {count_text(programs)}"
+            f" panel{'s'[programs == 1 :]}: {titles[programs]!r} would stand nowhere",
+        )
+
+
 def _lanes(
-    facts: Facts, position: int, view: LanesView, around: str | Sequence[str], title: str
+    facts: Facts, position: int, view: LanesView, around: Sequence[str], title: str
 ) -> Lanes:
     """The schedule of the computation that `around` names, by itself or by an instruction in it;
     of a while, that of its body."""
     module = facts.program.modules[position]
-    names = [around] if isinstance(around, str) and around else list(around)
     chosen = None
-    for name in names:
+    for name in around:
         chosen = module.computations.get(name.strip().lstrip("%"))
         if chosen is None:
             instr = instruction_named(module, name)
@@ -224,29 +298,34 @@ def _wanted(
     table: str | None,
     row: int | Sequence[int] | None,
     where: str | None,
-    around: str | Sequence[str],
+    around: Sequence[str],
     radius: int | None,
     start: str | None,
     end: str | None,
 ) -> Wanted:
     wanted = Wanted() if view is None else wanted_of(view)
     if table is not None:
-        rows = [] if row is None else [row] if isinstance(row, int) else list(row)
-        parts = [f"id IN ({', '.join(map(str, rows))})"] if rows else []
-        parts += [f"(\n{where}\n)" if rows else where] if where else []
-        wanted = replace(wanted, selects=(Select(table, " AND ".join(parts)), *wanted.selects))
+        own = Select(table, where or "", ids=None if row is None else _ids(row))
+        wanted = replace(wanted, selects=(own, *wanted.selects))
     elif row is not None or where is not None:
         raise InputError("--row and --where", "they are about a table; name it with --table")
     if (start is None) != (end is None):
         raise InputError("--from and --to", "a path has two ends; give both")
-    names = (around,) if isinstance(around, str) else tuple(around)
-    default = 2 if names else wanted.radius
+    default = 2 if around else wanted.radius
     return replace(
         wanted,
-        around=names,
+        around=tuple(around),
         radius=default if radius is None else radius,
         between=None if start is None or end is None else (start, end),
     )
+
+
+def _ids(row: int | Sequence[int]) -> tuple[int, ...]:
+    """The ids of rows that are asked for; none is no row."""
+    try:
+        return tuple(map(operator.index, row if isinstance(row, Iterable) else [row]))
+    except TypeError:
+        raise InputError("--row", f"a row is asked for by its id, not by {row!r:.80}") from None
 
 
 def _refuse_large(
@@ -309,16 +388,23 @@ def _position(program: Program, stage: str | None, prefer: Sequence[str]) -> int
 def _caption(figure: Figure) -> Iterator[str]:
     if figure.about:
         yield f"{figure.about[:1].upper()}{figure.about[1:]}."
-    several = len(figure.panels) > 1
     same = len({one.about for one in figure.panels}) == 1
     for one in figure.panels:
-        head = f"{one.title or one.name}: " if several else ""
+        head = _head(one, figure.panels)
         yield head + "; ".join(_left_out(one))
         if one.about and not same:
             yield head + ", ".join(one.about)
     if same and figure.panels[0].about:
         yield ", ".join(figure.panels[0].about)
     yield f"drawn by hlolens {__version__}"
+
+
+def _head(one: Panel | Lanes, panels: Sequence[Panel | Lanes]) -> str:
+    """Which panel a sentence is about; "" of the only one. Modules of a dump may share a title."""
+    if len(panels) == 1:
+        return ""
+    is_shared = one.title and sum(one.title == other.title for other in panels) > 1
+    return f"{one.title} ({one.name}): " if is_shared else f"{one.title or one.name}: "
 
 
 def _names(one: Panel | Lanes) -> list[str]:

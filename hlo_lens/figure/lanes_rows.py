@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hlo_lens.analysis.schedule import schedules
 from hlo_lens.facts import Cell, Facts, Table, UnknownTableError
-from hlo_lens.facts.sqlite import QueryError, run_query
+from hlo_lens.facts.sqlite import QueryError, check_condition, run_query
 from hlo_lens.files import InputError
 from hlo_lens.hlo import Computation, Instruction
 from hlo_lens.present.cells import Cells, Row
@@ -208,10 +208,12 @@ class Rows:
         self, table: Table, where: str, verdicts: Sequence[Verdict]
     ) -> Iterator[tuple[Row, int | None]]:
         """The rows of the module that fulfil `where`, each with the number of its verdict."""
-        columns = "".join(f",\n ({one.where or 'TRUE'}\n)" for one in verdicts)
-        chosen = f" AND ({where}\n)" if where else ""
+        columns = "".join(f",\n (\n{one.where or 'TRUE'}\n)" for one in verdicts)
+        chosen = f" AND (\n{where}\n)" if where else ""
         sql = f'SELECT id{columns} FROM "{table.name}" WHERE module = {self.position}{chosen}'
+        conditions = filter(None, (where, *(one.where for one in verdicts)))
         try:
+            check_condition((self.facts,), table.name, *conditions)
             answer = run_query((self.facts,), sql).rows
         except QueryError as problem:
             raise InputError(f"rows of {table.name}", str(problem)) from None
@@ -226,14 +228,22 @@ class Rows:
 
     def _reader(self, table: Table, cells: Sequence[Cell]) -> Callable[[Row], tuple[str, ...]]:
         """What reads the cells of a row that are not empty; one without columns is a text."""
-        for cell in cells:
-            for column in cell.columns:
-                _position(table, column)
-        readers = [self.cells.reader(table, cell) for cell in cells]
-        given = list(zip(cells, readers, strict=True))
-        return lambda row: tuple(
-            text for cell, read in given if (text := read(row) if cell.columns else cell.text)
-        )
+        try:
+            for cell in cells:
+                for column in cell.columns:
+                    _position(table, column)
+            given = [(cell, self.cells.reader(table, cell)) for cell in cells]
+        except ValueError as problem:
+            raise _unreadable(table, problem) from None
+
+        def read(row: Row) -> tuple[str, ...]:
+            try:
+                texts = [read(row) if cell.columns else cell.text for cell, read in given]
+            except (ValueError, TypeError) as problem:  # a format that is none of such a value
+                raise _unreadable(table, problem) from None
+            return tuple(text for text in texts if text)
+
+        return read
 
     def _instruction(self, id: object) -> Instruction | None:
         return self.module.instruction(id) if isinstance(id, int) else None
@@ -295,6 +305,13 @@ def _position(table: Table, column: str) -> int:
         known = ", ".join(table.names)
         raise InputError("a view of lanes", f"{table.name} has no column {column}; it has {known}")
     return table.position(column)
+
+
+def _unreadable(table: Table, problem: Exception) -> InputError:
+    """`problem`, of the cells that a view shows of rows of a table, as a sentence."""
+    if isinstance(problem, InputError):
+        return problem
+    return InputError(f"a cell of {table.name}", str(problem))
 
 
 def _taker(start: Instruction) -> tuple[Instruction | None, int | None]:

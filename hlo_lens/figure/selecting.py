@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from hlo_lens.facts import Cell, Facts, UnknownTableError
-from hlo_lens.facts.sqlite import QueryError, run_query
+from hlo_lens.facts.sqlite import QueryError, check_condition, check_order, run_query
 from hlo_lens.figure.views import Frame, Select, View
 from hlo_lens.files import InputError
 from hlo_lens.hlo import Instruction, Module
@@ -116,9 +116,15 @@ def row_ids(facts: Facts, position: int, one: Select) -> list[int]:
     except UnknownTableError as problem:
         raise InputError("--table", str(problem)) from None
     where = f" AND (\n{one.where}\n)" if one.where else ""
+    if one.ids is not None:
+        where += f" AND id IN ({', '.join(map(str, one.ids))})"
     sql = f'SELECT id FROM "{one.table}" WHERE module = {position}{where}\n ORDER BY '
     sql += f"{one.order or 'id'}\n LIMIT {-1 if one.rows is None else one.rows}"
     try:
+        if one.where:
+            check_condition((facts,), one.table, one.where)
+        if one.order:
+            check_order((facts,), one.table, one.order)
         rows = run_query((facts,), sql).rows
     except QueryError as problem:
         raise InputError(f"rows of {one.table}", str(problem)) from None
@@ -249,10 +255,7 @@ def _labels(facts: Facts, position: int, table_name: str, label: str) -> dict[in
 def _nothing(facts: Facts, position: int, selects: Sequence[Select]) -> str:
     tables = " and ".join(dict.fromkeys(one.table for one in selects))
     stage = facts.program.stages[position]
-    conditions = [one.where for one in selects if one.where]
-    where = (
-        f" where {' '.join(conditions[0].split())}" if len(selects) == len(conditions) == 1 else ""
-    )
+    where = _told(selects[0]) if len(selects) == 1 else ""
     others = [
         other
         for at, other in enumerate(facts.program.stages)
@@ -260,6 +263,15 @@ def _nothing(facts: Facts, position: int, selects: Sequence[Select]) -> str:
     ]
     hint = f"; there are some in {', '.join(others)}: --stage" if others else ""
     return f"no rows of {tables}{where} in {facts.program.name} ({stage}){hint}"
+
+
+def _told(one: Select) -> str:
+    """` where …`: which rows are asked for; "" for all."""
+    parts = [] if one.ids is None else [f"id IN ({', '.join(map(str, one.ids))})"]
+    if one.where:
+        condition = " ".join(one.where.split())
+        parts.append(f"({condition})" if parts else condition)
+    return f" where {' AND '.join(parts)}" if parts else ""
 
 
 def instruction_named(module: Module, wanted: str) -> Instruction:

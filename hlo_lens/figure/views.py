@@ -19,6 +19,8 @@ from hlo_lens.facts import Cell
 from hlo_lens.figure.lanes_rows import BarKind, Bars, LanesView, Verdict, Work
 from hlo_lens.files import InputError
 
+_MOST = 2**31 - 1  # of anything that is counted
+
 ColorBy = Literal["phase", "family"]
 COLORS: tuple[ColorBy, ...] = ("phase", "family")
 BAR_KINDS: tuple[BarKind, ...] = get_args(BarKind)
@@ -29,6 +31,7 @@ class Select:
     """Rows whose members are drawn: those of `table` for which the SQL condition `where` holds, in
     `order`, at most `rows`; of them the members in `roles`, or all: at most `each` of a row and
     role, and `members` of all rows. `label`: what is told of each row, with its columns in braces.
+    `ids`: only the rows with these ids, for which a file has no key.
     """
 
     table: str
@@ -39,6 +42,7 @@ class Select:
     members: int | None = None
     each: int | None = None
     label: str = ""
+    ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ def _built_in() -> Views:
 def _read(path: str, data: bytes) -> Views:
     try:
         content = tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also of a number of many digits
         raise InputError(path, f"not TOML: {error}") from None
     try:
         _check(content, {"view", "prune", "families"}, "the file")
@@ -145,7 +149,7 @@ def _read(path: str, data: bytes) -> Views:
             why: frozenset(_texts(opcodes, f"prune.{why}"))
             for why, opcodes in _table(content, "prune").items()
         }
-        families = _families(content["families"]) if "families" in content else None
+        families = _families(_table(content, "families")) if "families" in content else None
     except (TypeError, ValueError) as error:
         raise InputError(path, str(error)) from None
     return Views({view.name: view for view in read}, prune, families)
@@ -189,9 +193,12 @@ def _view(given: Mapping[str, Any]) -> View:
     )
 
 
+_SELECT: frozenset[str] = frozenset(one.name for one in fields(Select)) - {"ids"}
+
+
 def _select(given: Mapping[str, Any], where: str) -> Select:
-    _check(given, {one.name for one in fields(Select)}, f"{where}: select")
-    counts = {
+    _check(given, _SELECT, f"{where}: select")
+    counts: dict[str, Any] = {
         key: _count(given[key], f"{where}: {key}")
         for key in ("rows", "members", "each")
         if key in given
@@ -322,8 +329,8 @@ def _texts(value: object, where: str) -> tuple[str, ...]:
 
 
 def _count(value: object, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{where} is a number from 0, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
+        raise ValueError(f"{where} is a number from 0 to {_MOST}, not {value!r}")
     return value
 
 

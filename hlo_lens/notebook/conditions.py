@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Callable, Sequence
 from numbers import Real
 
 from hlo_lens.facts import Column, Facts, Table
-from hlo_lens.facts.sqlite import QueryError, run_query
+from hlo_lens.facts.sqlite import QueryError, check_condition, run_query
 
-# A quoted name, or a text in which one must not be looked for.
-_QUOTED = re.compile(r"'(?:[^']|'')*'|\"((?:[^\"]|\"\")*)\"")
 _ALL = 2**31 - 1  # rows: the most that SQLite's driver can be asked for
 
 _HOLDS: dict[str, tuple[type | tuple[type, ...], str]] = {
@@ -75,22 +72,10 @@ def _check_value(column: Column, value: object) -> None:
 
 def keys_where(facts: Facts, schema: Table, condition: str) -> set[tuple[object, ...]]:
     """(module, id) of the rows of a table of which an SQL condition holds. Raises `QueryError`."""
-    _check_quoted(facts, condition)
+    check_condition([facts], schema.name, condition)
     # On lines of its own, so that a comment in it ends.
     sql = f'SELECT module, id FROM "{schema.name}" WHERE (\n{condition}\n)'
     return set(run_query([facts], sql, limit_rows=_ALL).rows)
-
-
-def _check_quoted(facts: Facts, condition: str) -> None:
-    """SQLite takes a text in double quotes that names no column as a text: a misspelt column would
-    be compared as a word, and hold of every row or none."""
-    known = {name for one in facts.tables for name in (one.name, *one.names)}
-    for match in _QUOTED.finditer(condition):
-        name = match[1]
-        if name is not None and name.lower() not in known:
-            raise QueryError(
-                f"no column \"{name}\"; a text stands in single quotes in SQL, as in phase = 'bwd'"
-            )
 
 
 def no_column(name: str, schema: Table) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from hlo_lens.program import Program
 
 Row = tuple[object, ...]
+
+_WIDEST = 200  # characters that a format may fill a value up to
 
 
 class Loops:
@@ -75,12 +78,20 @@ class Cells:
         return self._loops[module]
 
     def reader(self, table: Table, cell: Cell) -> Callable[[Row], str | None]:
-        """What reads `cell` of a row of `table`: its text, or None where all it shows is NULL."""
+        """What reads `cell` of a row of `table`: its text, or None where all it shows is NULL.
+
+        Raises `KeyError` for a column that is not there and `ValueError` for a text that is no
+        format or would fill a page; the reader raises `ValueError` for a format that is none of
+        such a value.
+        """
         module_at = table.position("module")
         parts = [
             (literal, None if name is None else (table.column(name), table.position(name)), spec)
             for literal, name, spec in cell.parts
         ]
+        for number in (number for *_, spec in parts for number in re.findall(r"\d+", spec)):
+            if len(number) > len(str(_WIDEST)) or int(number) > _WIDEST:
+                raise ValueError(f"{cell.text!r} has a format wider than {_WIDEST} characters")
         shown = [found for _, found, _ in parts if found is not None]
         names = dict(cell.names)
 

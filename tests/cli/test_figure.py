@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ from shutil import which
 import pytest
 
 from tests.conftest import Ran
-from tests.figure.test_panels import LOOP, PRODUCT
+from tests.figure.test_panels import ASYNC, LOOP, PRODUCT
 from tests.figure.test_selecting import CHAIN, PRODUCTS
 
 Cli = Callable[..., Ran]
@@ -109,6 +110,58 @@ def test_without_a_layout_engine_the_dot_is_written_beside(
     assert not (tmp_path / "f.svg").exists()
 
 
+def test_the_dot_beside_replaces_no_file(
+    cli: Cli, chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hlo_lens.figure import layout
+
+    def none(*_: object, **__: object) -> bytes:
+        raise layout.LayoutError("there is none; install one")
+
+    monkeypatch.setattr(layout, "render", none)
+    beside = tmp_path / "f.dot"
+    beside.write_text("mine")
+    ran = cli("figure", chain, "-o", tmp_path / "f.svg")
+    assert ran.code == 2
+    assert beside.read_text() == "mine"
+    assert f"{beside} is there already and stays as it is" in ran.err
+
+
+def test_a_link_stays_a_link_and_a_file_keeps_its_mode(
+    cli: Cli, chain: Path, tmp_path: Path
+) -> None:
+    target, link, gone = (tmp_path / name for name in ("f.dot", "link.dot", "gone.dot"))
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target.name)
+    assert cli("figure", chain, "-o", link).code == 0
+    assert link.is_symlink()
+    assert target.read_text().startswith("digraph")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    target.unlink()
+    link.unlink()
+    link.symlink_to(gone.name)
+    assert cli("figure", chain, "-o", link).code == 0
+    assert link.is_symlink()
+    assert gone.read_text().startswith("digraph")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["chain.hlo", "gone.dot", "link.dot"]
+
+
+def test_the_longest_name_of_a_file_and_the_empty_one(
+    cli: Cli, chain: Path, tmp_path: Path
+) -> None:
+    longest = tmp_path / f"{'f' * 251}.dot"
+    assert cli("figure", chain, "-o", longest).code == 0
+    assert longest.read_text().startswith("digraph")
+    ran = cli("figure", chain, "-o", tmp_path / f"{'f' * 252}.dot")
+    assert (ran.code, "Traceback" in ran.err) == (2, False)
+    assert "ff.dot: file name too long" in ran.err
+    for verb in ("figure", "export", "query"):
+        ran = cli(verb, chain, *(["SELECT 1"] if verb == "query" else []), "-o", "")
+        assert ran.code == 2
+        assert "-o needs the name of a file" in ran.err
+
+
 def test_a_folder_that_is_not_there_is_a_sentence(cli: Cli, chain: Path, tmp_path: Path) -> None:
     ran = cli("figure", chain, "-o", tmp_path / "none" / "f.dot")
     assert ran.code == 2
@@ -153,6 +206,29 @@ def test_several_files_are_panels_with_titles(cli: Cli, chain: Path, products: P
     assert out.count("subgraph cluster_p") == 2
 
 
+def test_a_title_is_of_its_file_also_where_one_before_cannot_be_read(
+    cli: Cli, chain: Path, products: Path, tmp_path: Path
+) -> None:
+    titles = ("--title", "gone", "--title", "full")
+    ran = cli("figure", tmp_path / "missing.hlo", products, *titles)
+    assert ran.code == 2
+    assert "<B>full</B>" in ran.out
+    assert "gone" not in ran.out
+    ran = cli("figure", chain, *titles)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--title: 2 titles for 1 FILE" in ran.err
+
+
+def test_a_title_is_of_every_module_of_a_dump(cli: Cli, tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    for number, text in enumerate((CHAIN, PRODUCTS), 1):
+        (dump / f"module_000{number}.jit_{number}.after_optimizations.txt").write_text(text)
+    titles = ("--title", "first", "--title", "second")
+    out = cli("figure", tmp_path / "missing.hlo", dump, "--module", "*", *titles).out
+    assert (out.count("<B>first</B>"), out.count("<B>second</B>")) == (0, 2)
+
+
 def test_themes_and_colours(cli: Cli, products: Path) -> None:
     assert "#0d1117" in cli("figure", products, "--theme", "dark").out
     assert "matmul" in cli("figure", products, "--color-by", "family").out
@@ -190,6 +266,10 @@ def test_nothing_of_what_was_asked_for_is_the_answer_no(cli: Cli, chain: Path) -
         (("--from", "a"), "a path has two ends; give both"),
         (("--nodes", "0"), "0 is not in the range"),
         (("--radius", "-1"), "-1 is not in the range"),
+        (("--view", "overlap", "--from", "x", "--to", "y"), "so --from, --to would change nothing"),
+        (("--view", "overlap", "--nodes", "9"), "so --nodes would change nothing"),
+        (("--table", "matmuls", "--where", "0) OR (1=1"), "a ) in it ends it too early"),
+        (("--table", "matmuls", "--where", "\"phse\"='phse'"), 'no column "phse"'),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(
@@ -251,6 +331,19 @@ def test_views_that_a_config_file_names(
     ran = cli("figure", products, "--view", "products")
     assert (ran.code, ran.err) == (0, "")
     assert "What is multiplied." in ran.out
+
+
+def test_what_a_config_file_says_of_graphs_does_not_stop_a_schedule(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "step.hlo"
+    path.write_text(ASYNC.replace("HloModule later", "HloModule later, is_scheduled=true"))
+    (tmp_path / "hlolens.toml").write_text('[figure]\nnodes = 60\nradius = 1\nkeep = "layout"\n')
+    monkeypatch.chdir(tmp_path)
+    assert cli("figure", path, "--view", "overlap").code == 0
+    ran = cli("figure", path, "--view", "overlap", "--radius", "2")
+    assert ran.code == 2
+    assert "so --radius would change nothing" in ran.err
 
 
 def test_a_refusal_counts_the_rows_of_ones_own_views(cli: Cli, large: Path, tmp_path: Path) -> None:

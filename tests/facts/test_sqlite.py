@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from hlo_lens.facts import Column, Facts, PassResult
-from hlo_lens.facts.sqlite import QueryError, connect, run_query
+from hlo_lens.facts.sqlite import (
+    QueryError,
+    check_condition,
+    check_order,
+    columns_read,
+    connect,
+    run_query,
+)
 from tests.facts.toys import Toy, ops, program, sums, table
 
 SQUARE = """\
@@ -174,6 +181,86 @@ def test_what_sqlite_says_is_passed_on() -> None:
     assert refused("SELECT * FORM ops") == 'SQLite: near "FORM": syntax error'
     assert refused("SELECT nofunction(1)") == "SQLite: no such function: nofunction"
     assert refused("SELECT '\ud800'") == "the query is not valid Unicode"
+
+
+# -- conditions by themselves ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "is_root",
+        '"opcode" = \'add\' OR "is_root"',
+        "id IN (SELECT row FROM members WHERE \"table\" = 'sums')",
+        'EXISTS (SELECT 1 FROM members AS "m" WHERE "m"."row" = "ops"."id")',
+        "is_root -- the step's (\n AND opcode = 'add'",
+        "is_root /* ) ; ' */",
+        "opcode IN (')', ';', '\"', 'it''s', '--')",
+        "[opcode] = `opcode`",
+    ],
+)
+def test_a_condition_that_stands_alone(condition: str) -> None:
+    check_condition([Facts(program(), [ops(), sums()])], "ops", condition)
+
+
+ENDS = "a condition is one expression; a {} in it ends it too early"
+OPEN = "a condition is one expression; a {} in it is not closed"
+
+
+@pytest.mark.parametrize(
+    ("condition", "says"),
+    [
+        ("0) OR (1 = 1", ENDS.format(")")),
+        ("1\n) UNION SELECT 0, 0 FROM modules WHERE (1", ENDS.format(")")),
+        ("1; DROP TABLE ops", ENDS.format(";")),
+        ("(is_root", OPEN.format("(")),
+        ("opcode = 'add", OPEN.format("'")),
+        ('"opcode = 1', OPEN.format('"')),
+        ("is_root /* and", OPEN.format("/*")),
+        ("SELECT 1 UNION SELECT 0", 'SQLite: near "SELECT": syntax error'),
+        ("is_root ORDER BY id", 'SQLite: near "ORDER": syntax error'),
+        ("count(*) > 1", "SQLite: misuse of aggregate"),
+        ("", 'SQLite: near ")": syntax error'),
+        ("\"opcod\" = 'opcod'", 'no column "opcod", did you mean opcode?; a text stands in single'),
+        ('opcode = "add"', 'no column "add"; a text stands in single quotes in SQL, as in phase ='),
+        ("1 -- the step's\n AND \"opcod\" = 'opcod'", 'no column "opcod"'),
+        ("\"row\" = 'row'", 'no column "row"'),  # of another table
+        ("opcod = 'add'", "no column opcod, did you mean opcode?; ops has: "),
+    ],
+)
+def test_what_is_no_condition_is_a_sentence(condition: str, says: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        check_condition([Facts(program(), [ops(), sums()])], "ops", "is_root", condition)
+    assert str(caught.value).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("order", "says"),
+    [
+        ("opcode DESC, (SELECT count(*) FROM sums)", None),
+        ("id LIMIT 1 --", 'SQLite: near "LIMIT": syntax error'),
+        ("id; --", "an order is a list of expressions; a ; in it ends it too early"),
+        ('"opcod" DESC', 'no column "opcod", did you mean opcode?'),
+    ],
+)
+def test_an_order_stands_alone_too(order: str, says: str | None) -> None:
+    facts = [Facts(program(), [ops(), sums()])]
+    if says is None:
+        check_order(facts, "ops", order)
+        return
+    with pytest.raises(QueryError) as caught:
+        check_order(facts, "ops", order)
+    assert str(caught.value).startswith(says)
+
+
+def test_checking_a_condition_and_asking_what_a_query_reads_compute_nothing() -> None:
+    def never(*_: object) -> PassResult:
+        raise AssertionError("the pass ran")
+
+    facts = [Facts(program(), [Toy("ops", ops().tables, never)])]
+    check_condition(facts, "ops", "opcode = 'add'")
+    read = columns_read(facts, "SELECT opcode FROM ops WHERE id IN (SELECT row FROM members)")
+    assert read == {("ops", "opcode"), ("ops", "id"), ("members", "row")}
 
 
 # -- bounds ---------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from hlo_lens.figure import THEMES, Figure, Select, View, draw
+from hlo_lens.figure import THEMES, Figure, Frame, Select, View, draw
 from hlo_lens.figure.layout import LayoutError, render
+from hlo_lens.files import InputError
 from hlo_lens.present.quantities import visible
 from tests.figure.test_framing import STEP
 from tests.figure.test_panels import ASYNC, FUSED, LOOP, MOVES, SHARED
@@ -135,6 +136,21 @@ ENTRY main {{
     assert label(figure(text).dot(), "i0") == ["%x", "f32[4]", "parameter"]
 
 
+@pytest.mark.parametrize("name", ["n" * 10_000, "jit_" * 2_500])
+def test_what_stands_above_a_panel_and_in_a_frame_is_folded_and_cut(name: str) -> None:
+    frame = Frame("marks", f"a {name}")
+    view = View("v", "marks", select=(Select("marks"),), frame=(frame,), names={"of": name})
+    text = CHAIN.replace("HloModule chain", f"HloModule {name}")
+    text = text.replace("ROOT f = f32[4] tanh(e)", "ROOT f = f32[4] custom-call(e), custom_call_")
+    text = text.replace("custom_call_", f'custom_call_target="{name}"')
+    one = figure(text, marks=[{"of": "d e"}, {"of": "f"}], view=view, titles=[f"{name}_t"])
+    dot = one.dot()
+    told = [MARKUP.sub("", part) for part in re.split("<BR/>|label=<|> ", dot)]
+    assert max(len(part) for part in told if "tooltip" not in part) <= 200
+    above, _, _ = dot.partition("labeljust=c")
+    assert above.count("…") == 2  # the title, and the module with its stage
+
+
 def test_frames_around_one_node_are_told_in_it_and_around_more_are_drawn() -> None:
     dot = figure(FUSED, around="m", radius=0).dot()
     assert label(dot, "i2")[-1] == "in %k fusion"
@@ -234,6 +250,21 @@ def test_the_caption_of_several_panels_says_it_of_each() -> None:
     ids = re.findall(r"^\s*(p\d_i\d+) \[", dot, re.MULTILINE)
     assert ids == ["p0_i1", "p1_i2"]
     assert len(re.findall("subgraph cluster_p", dot)) == 2
+
+
+def test_the_caption_tells_modules_of_one_title_apart() -> None:
+    facts = [facts_of(CHAIN), facts_of(MOVES)]
+    one = draw(facts, around="a", radius=0, titles=["dump", "dump"])
+    assert one.caption[0].startswith("dump (chain): 1 of 7 instructions")
+    assert one.caption[1].startswith("dump (moves): 1 of 17 instructions")
+
+
+def test_what_is_no_format_or_theme_is_a_sentence() -> None:
+    one = figure(CHAIN)
+    with pytest.raises(InputError, match="written as svg, png, pdf, dot, not 'gif'"):
+        one.render("gif")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="--theme: no theme 'pink'; there are light, dark, print"):
+        one.dot("pink")  # type: ignore[arg-type]
 
 
 def test_the_figure_in_words() -> None:

@@ -358,6 +358,14 @@ def test_there_is_nothing_to_draw(header: str, problem: str) -> None:
         (Bars("collectives", "c", (Cell("wires"),), VERDICTS), "no column wires"),
         (Bars("collectives", "c", (), VERDICTS, where="wires > 1"), "wires"),
         (Bars("collectives", "c", (), VERDICTS, size="wires"), "no column wires"),
+        (Bars("collectives", "c", (Cell("{"),), VERDICTS), "a cell of collectives: Single '{'"),
+        (Bars("collectives", "c", (Cell("{id:q}"),), VERDICTS), "a cell of collectives: "),
+        (Bars("collectives", "c", (Cell("{id:>999}"),), VERDICTS), "wider than 200 characters"),
+        (Bars("collectives", "c", (), VERDICTS, where="0) OR (1"), "is one expression"),
+        (
+            Bars("collectives", "c", (), (replace(VERDICTS[0], where="\"wires\" = 'wires'"),)),
+            'no column "wires"',
+        ),
     ],
 )
 def test_a_view_that_names_what_is_not_there_is_refused(bars: Bars, problem: str) -> None:

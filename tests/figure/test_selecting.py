@@ -152,6 +152,14 @@ def test_a_select_may_ask_for_some_roles_and_a_view_says_how_they_read() -> None
         ({"table": "marks", "where": "size >"}, "rows of marks: "),
         ({"table": "marks", "where": "1; DROP TABLE marks"}, "rows of marks: "),
         ({"table": "marks", "where": "1) UNION SELECT 1 -- "}, "rows of marks: "),
+        ({"table": "marks", "where": "0) OR (1=1"}, "rows of marks: a condition is one expression"),
+        ({"table": "marks", "where": "0) OR (1=1", "row": 0}, "rows of marks: a condition is one"),
+        (
+            {"table": "marks", "where": "\"sise\" = 'sise'"},
+            'rows of marks: no column "sise", did you mean size?',
+        ),
+        ({"table": "marks", "row": "a"}, "--row: a row is asked for by its id, not by 'a'"),
+        ({"table": "marks", "row": [0.5]}, "--row: a row is asked for by its id, not by [0.5]"),
         ({"row": 1}, "--row and --where: they are about a table; name it with --table"),
         ({"where": "1"}, "--row and --where: "),
         ({"start": "a"}, "--from and --to: a path has two ends; give both"),
@@ -160,12 +168,60 @@ def test_a_select_may_ask_for_some_roles_and_a_view_says_how_they_read() -> None
         ({"around": "bb"}, "bb: no such instruction in chain"),
         ({"around": "exp"}, "exp: no such instruction in chain"),
         ({"start": "a", "end": "zz"}, "zz: no such instruction in chain"),
+        ({"nodes": 0}, "--nodes: a figure draws at least 1 instruction, not 0"),
+        ({"view": "remat", "nodes": -5}, "--nodes: a figure draws at least 1 instruction, not -5"),
+        ({"radius": -1}, "--radius: a neighbour is 0 or more instructions away, not -1"),
+        ({"keep": ["zz"]}, "--keep: no kind 'zz'; there are tuples, layout, constants"),
+        ({"keep": "zz"}, "--keep: no kind 'zz'; there are "),
+        ({"color": "x"}, "--color-by: colours tell phase or family, not 'x'"),
+        ({"theme": "x"}, "--theme: no theme 'x'; there are light, dark, print"),
+        ({"titles": ["a", "b"]}, "--title: 2 titles for 1 panel: 'b' would stand nowhere"),
         ({"table": "marks", "stage": "later"}, "no stage 'later'; there are "),
     ],
 )
 def test_what_is_not_there_is_a_sentence(asked: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=f"^.*{re.escape(says)}"):
         drawn(CHAIN, marks=[{"of": "a"}], **asked)
+
+
+@pytest.mark.parametrize(
+    ("select", "says"),
+    [
+        (Select("marks", "1) OR (1"), "a condition is one expression"),
+        (Select("marks", "\"sise\" = 'sise'"), 'no column "sise"'),
+        (Select("marks", order='"sise" DESC'), 'no column "sise"'),
+    ],
+)
+def test_what_a_view_selects_by_is_a_condition(select: Select, says: str) -> None:
+    with pytest.raises(InputError, match=f"rows of marks: {says}"):
+        drawn(CHAIN, marks=[{"of": "a"}], view=view(select))
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"table": "nope"}, "--table would"),
+        ({"row": 1}, "--row would"),
+        ({"where": "1"}, "--where would"),
+        ({"start": "x", "end": "y"}, "--from, --to would"),
+        ({"radius": 0}, "--radius would"),
+        ({"nodes": 40, "keep": ["layout"]}, "--nodes, --keep would"),
+    ],
+)
+def test_a_schedule_takes_no_choice_of_instructions(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=f"^--view overlap: it draws the schedule .*, so {says}"):
+        drawn(CHAIN, view="overlap", **asked)
+
+
+def test_without_a_program_there_is_no_figure() -> None:
+    with pytest.raises(InputError, match="there is no program to draw"):
+        draw([])
+
+
+def test_a_kind_that_is_kept_and_a_title_may_be_one_text() -> None:
+    text = CHAIN.replace("negate(x)", "copy(x)")
+    assert "a" in names(drawn(text, keep="layout"))
+    assert drawn(text, titles="one").title == "one"
 
 
 def test_a_name_that_is_close_is_suggested() -> None:
@@ -200,6 +256,8 @@ ENTRY main {
     [
         ({"table": "marks", "where": "size > 9"}, "no rows of marks where size > 9 in chain"),
         ({"table": "marks", "row": 7}, r"no rows of marks where id IN \(7\) in chain"),
+        ({"table": "marks", "row": []}, r"no rows of marks where id IN \(\) in chain"),
+        ({"table": "marks", "row": 0, "where": "size"}, r"where id IN \(0\) AND \(size\) in chain"),
         ({"view": "ragged"}, "no rows of ragged_dots in chain"),
         ({"start": "f", "end": "a"}, "no operand path from %f to %a"),
     ],
@@ -228,6 +286,8 @@ def test_rows_in_another_stage_are_pointed_to() -> None:
         (Frame("mark", "x"), "no table mark"),
         (Frame("marks", "{colour}"), "a label of marks: .*colour"),
         (Frame("marks", "x", "sise"), "no column sise, did you mean size"),
+        (Frame("marks", "x", "\"sise\" = 'sise'"), 'no column "sise", did you mean size'),
+        (Frame("marks", "x", "0) OR (1"), "a condition is one expression"),
     ],
 )
 def test_a_frame_of_what_is_not_there_is_a_sentence(frame: Frame, says: str) -> None:

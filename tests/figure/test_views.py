@@ -176,9 +176,9 @@ FRAME = VIEW + '[[view.frame]]\ntable = "t"\n'
         (VIEW + 'colour = "phase"', "view v has no key 'colour'; did you mean 'color'?"),
         (VIEW + 'color = "red"', "view v: color is phase or family, not 'red'"),
         (VIEW + 'kind = "tree"', "view v: kind is graph or lanes, not 'tree'"),
-        (VIEW + 'around = "1"', "view v: around is a number from 0, not '1'"),
-        (VIEW + "around = -1", "view v: around is a number from 0, not -1"),
-        (VIEW + "around = true", "view v: around is a number from 0, not True"),
+        (VIEW + 'around = "1"', "view v: around is a number from 0 to 2147483647, not '1'"),
+        (VIEW + "around = -1", "view v: around is a number from 0 to 2147483647, not -1"),
+        (VIEW + "around = true", "view v: around is a number from 0 to 2147483647, not True"),
         (VIEW + 'same_phase = "no"', "view v: same_phase is true or false, not 'no'"),
         (VIEW + 'prefer_stage = "x"', "view v: prefer_stage is a list of texts, not 'x'"),
         (VIEW + "names = [1]", "names is a table, not [1]"),
@@ -189,6 +189,9 @@ FRAME = VIEW + '[[view.frame]]\ntable = "t"\n'
         (SELECT + 'where = 1', "view v: select: where is a text, not 1"),
         (SELECT + 'order = []', "view v: select: order is a text, not []"),
         (SELECT + 'rows = "a"', "view v: rows is a number from 0"),
+        (SELECT + f"rows = 1{'0' * 23}", "view v: rows is a number from 0 to 2147483647"),
+        (SELECT + f"rows = 1{'0' * 5000}", "not TOML: "),
+        (SELECT + 'ids = [1]', "view v: select has no key 'ids'"),
         (SELECT + 'each = -2', "view v: each is a number from 0"),
         (SELECT + 'roles = [1]', "view v: roles is a list of texts"),
         (FRAME, "view v: frame: label is a text, not None"),
@@ -196,6 +199,7 @@ FRAME = VIEW + '[[view.frame]]\ntable = "t"\n'
         ("prune = 1", "prune is a table, not 1"),
         ('[prune]\nlayout = "copy"', "prune.layout is a list of texts, not 'copy'"),
         ('[families]\ntable = "t"', "[families]: key is a text, not None"),
+        ("families = 1", "families is a table, not 1"),
         ("[families]\ncolumn = 1", "[families] has no key 'column'"),
         (VIEW + 'kind = "lanes"\n[view.lanes]\nbar = 1', "view v: lanes has no key 'bar'; did you"),
         (
@@ -224,7 +228,8 @@ def test_a_file_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
 
 
 def test_a_label_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
-    for label in ("{size", "{size:q}", "{0}", "{}"):
+    wide = "{size!r:>99999999}", "{size:.201f}", "{size:>00000000000000000001}"
+    for label in ("{size", "{size:q}", "{0}", "{}", *wide):
         frame = Frame("marks", label)
         one = View("v", "w", select=(Select("marks"),), frame=(frame,))
         with pytest.raises(InputError, match="a label of marks: "):
