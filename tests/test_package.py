@@ -36,6 +36,7 @@ LAYERS = {
     "inspect": {"facts", "present"},
     "tree": {"facts", "hlo", "present"},
     "query": {"facts"},
+    "check": FRAME | {"analysis", "facts", "present"},
     "figure": FRAME | {"analysis", "facts", "present", "show"},
     "export": FRAME | {"facts", "graph", "present", "figure"},
     "notebook": {"facts", "hlo", "present"},

@@ -1,0 +1,1 @@
+"""The gate: expectations about a program, judged on its tables."""

@@ -1,0 +1,80 @@
+"""Comparisons as people write them, and what they hold of a number that is known by bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from hlo_lens.check.comparing import comparison
+from hlo_lens.check.model import Comparison
+from hlo_lens.facts import Column
+
+BYTES = Column("wire_bytes", "bytes", "measure", "bytes on the wire")
+FLOPS = Column("flops", "flops", "measure", "operations")
+SHARE = Column("share", "float", "measure", "a share")
+
+
+@pytest.mark.parametrize(
+    ("given", "column", "sign", "value"),
+    [
+        (6, None, "==", 6),
+        ("6", None, "==", 6),
+        ("== 6", None, "==", 6),
+        ("= 6", None, "==", 6),
+        (">=6", None, ">=", 6),
+        ("!= 1,000", None, "!=", 1000),
+        ("<= 1.5 GiB", BYTES, "<=", 1610612736),
+        ("< 2 kb", BYTES, "<", 2000),
+        ("> 2 KiB", BYTES, ">", 2048),
+        ("== 512", BYTES, "==", 512),
+        ("<= 1.5 TFLOP", FLOPS, "<=", 1500000000000),
+        (">= 25 %", SHARE, ">=", 0.25),
+        (">= 0.25", SHARE, ">=", 0.25),
+    ],
+)
+def test_a_comparison_has_a_sign_a_number_and_a_unit_of_its_column(
+    given: object, column: Column | None, sign: str, value: float
+) -> None:
+    read = comparison(given, column)
+    assert (read.sign, read.value) == (sign, value)
+
+
+@pytest.mark.parametrize(
+    ("given", "column", "said"),
+    [
+        ("about 6", None, "'about 6' is no comparison; write one such as '== 6'"),
+        (True, None, "True is no comparison"),
+        ("", None, "'' is no comparison"),
+        ("<= 6 GiB", None, "a count has no unit 'GiB'; there are: none"),
+        ("<= 6 GFLOP", BYTES, "wire_bytes, in bytes has no unit 'GFLOP'; there are: b, kib"),
+        ("<= 6 Gi B", BYTES, "'<= 6 Gi B' is no comparison"),
+    ],
+)
+def test_what_is_no_comparison_is_told(given: object, column: Column | None, said: str) -> None:
+    with pytest.raises(ValueError, match="^" + said.replace("(", r"\(")):
+        comparison(given, column)
+
+
+@pytest.mark.parametrize(
+    ("sign", "low", "high", "holds"),
+    [
+        ("==", 4, 4, True),
+        ("==", 5, 5, False),
+        ("==", 3, 5, None),
+        ("==", 5, 7, False),
+        ("==", 5, None, False),
+        ("==", 2, None, None),
+        ("!=", 5, 7, True),
+        ("!=", 3, 5, None),
+        ("<=", 1, 4, True),
+        ("<=", 5, 9, False),
+        ("<=", 1, 9, None),
+        ("<=", 1, None, None),
+        ("<=", 5, None, False),
+        (">", 5, None, True),
+        (">", 1, None, None),
+    ],
+)
+def test_of_a_number_between_bounds_it_may_not_be_known(
+    sign: str, low: float, high: float | None, holds: bool | None
+) -> None:
+    assert Comparison(sign, 4, f"{sign} 4").holds_between(low, high) is holds  # type: ignore[arg-type]

@@ -1,0 +1,161 @@
+"""Expectations judged on small programs: passed, failed with the rows, or not judged and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hlo_lens.check.judging import judge
+from hlo_lens.check.model import Verdict
+from hlo_lens.check.reading import HERE, expectation
+from hlo_lens.facts import Facts, discover_passes
+from hlo_lens.files import InputError
+from hlo_lens.hlo import parse
+from hlo_lens.program import Program
+
+# Two all-reduces in a loop of four iterations, and one behind it.
+LOOP = """\
+HloModule step, is_scheduled=true
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+body {
+  p = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[8] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  r1 = f32[8] all-reduce(x), replica_groups={{0,1}}, to_apply=add, metadata={op_name="jit(f)/transpose(jvp())/first"}
+  r2 = f32[8] all-reduce(r1), replica_groups={{0,1}}, to_apply=add, metadata={op_name="jit(f)/transpose(jvp())/second"}
+  ROOT t = (s32[], f32[8]) tuple(next, r2)
+}
+
+cond {
+  p = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(4)
+  ROOT lt = pred[] compare(i, n), direction=LT
+}
+
+ENTRY e {
+  x = f32[8] parameter(0)
+  zero = s32[] constant(0)
+  init = (s32[], f32[8]) tuple(zero, x)
+  w = (s32[], f32[8]) while(init), condition=cond, body=body
+  y = f32[8] get-tuple-element(w), index=1
+  ROOT last = f32[8] all-reduce(y), replica_groups={{0,1}}, to_apply=add, metadata={op_name="jit(f)/jvp()/last"}
+}
+"""  # noqa: E501
+UNKNOWN_TRIPS = LOOP.replace(
+    "n = s32[] constant(4)", 'n = s32[] custom-call(i), custom_call_target="limit"'
+)
+
+
+def judged(text: str, **given: Any) -> Verdict:
+    facts = Facts(Program([parse(text)]))
+    (verdict,) = judge(facts, [expectation(given, HERE, discover_passes())])
+    return verdict
+
+
+def outcome(text: str, **given: Any) -> str:
+    return judged(text, table="collectives", **given).outcome
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"count": 3}, "passed"),
+        ({"count": "<= 2"}, "failed"),
+        ({"count": 9, "per": "step"}, "passed"),
+        ({"count": 3, "per": "step"}, "failed"),
+        ({"where": "loop IS NOT NULL", "count": 2, "per": "loop execution"}, "passed"),
+        ({"where": "loop IS NOT NULL", "count": 1, "per": "loop execution"}, "failed"),
+        ({"sum": "wire_bytes", "is": "== 96 B"}, "passed"),
+        ({"sum": "wire_bytes", "is": "== 288 B", "per": "step"}, "passed"),
+        ({"max": "wire_bytes", "is": "<= 31 B"}, "failed"),
+        ({"min": "wire_bytes", "is": "== 32"}, "passed"),
+        ({"every": "group_size = 2"}, "passed"),
+        ({"every": "phase = 'bwd'"}, "failed"),
+        ({"any": "phase = 'fwd'"}, "passed"),
+        ({"any": "phase = 'remat'"}, "failed"),
+        ({"none": "phase = 'remat'"}, "passed"),
+        ({"none": True, "where": "logical_kind = 'all-gather'"}, "passed"),
+        ({"none": True, "where": "logical_kind = 'all-reduce'"}, "failed"),
+    ],
+    ids=str,
+)
+def test_what_is_expected_holds_or_not(given: dict[str, Any], expected: str) -> None:
+    assert outcome(LOOP, **given) == expected
+
+
+@pytest.mark.parametrize("quantity", ["every", "any", "none"])
+def test_an_empty_selection_does_not_pass_unless_that_is_meant(quantity: str) -> None:
+    given = {"where": "logical_kind = 'all-gather'", quantity: "group_size = 2"}
+    assert outcome(LOOP, **given) == "failed"
+    assert outcome(LOOP, **given, allow_empty=True) == ("failed" if quantity == "any" else "passed")
+
+
+def test_of_what_failed_the_rows_the_number_and_a_command_are_told() -> None:
+    verdict = judged(LOOP, table="collectives", where="loop_depth = 1", count="== 1")
+    assert [(row.name, row.text_line) for row in verdict.offenders] == [("r1", 15), ("r2", 16)]
+    assert (verdict.found, verdict.selected, verdict.total) == ("2", 2, 3)
+    assert verdict.expected == "number of the rows of collectives where loop_depth = 1 == 1"
+    assert verdict.command.startswith("hlolens query FILE 'SELECT name, phase, executions, source")
+
+
+def test_of_every_only_the_rows_against_it_are_told() -> None:
+    verdict = judged(LOOP, table="collectives", every="phase = 'bwd'")
+    assert [row.name for row in verdict.offenders] == ["last"]
+    assert verdict.offenders[0].text == "phase = fwd"
+
+
+def test_the_nearest_miss_of_nothing_selected_is_the_part_that_is_against_it() -> None:
+    where = "logical_kind = 'all-reduce' AND (phase = 'remat' OR phase = 'none') AND group_size = 2"
+    verdict = judged(LOOP, table="collectives", where=where, any="wire_bytes > 0")
+    assert verdict.nearest == "without (phase = 'remat' OR phase = 'none'): 3 rows"
+
+
+def test_how_often_a_loop_runs_may_not_be_known() -> None:
+    assert outcome(UNKNOWN_TRIPS, count="== 9", per="step") == "not judged"
+    assert outcome(UNKNOWN_TRIPS, count=">= 1", per="step") == "passed"
+    assert outcome(UNKNOWN_TRIPS, where="loop_depth = 1", count=2, per="loop execution") == "passed"
+
+
+def test_what_is_null_is_not_judged() -> None:
+    verdict = judged(LOOP, table="collectives", every="channel_id = 1")
+    assert (verdict.outcome, verdict.why) == ("not judged", "of 3 rows it is not known (NULL)")
+    verdict = judged(LOOP, table="collectives", where="channel_id = 1", count=3)
+    assert verdict.why == "of 3 rows it is not known whether they are meant: channel_id = 1 is NULL"
+
+
+def test_a_phase_cannot_be_judged_without_metadata() -> None:
+    text = "\n".join(line.partition(", metadata")[0] for line in LOOP.splitlines())
+    assert outcome(text, count=3) == "passed"
+    verdict = judged(text, table="collectives", none="phase = 'remat'")
+    assert verdict.why == "the text has no op_name and no source, which phase needs"
+
+
+def test_a_cut_off_text_is_not_judged() -> None:
+    verdict = judged(LOOP[: LOOP.rindex("ROOT last")], table="collectives", count=2)
+    assert verdict.why == "the text is cut off: what stands behind the cut is not known"
+
+
+def test_a_stage_that_is_not_there_is_not_judged() -> None:
+    verdict = judged(LOOP, table="collectives", count=3, stage="before_optimizations")
+    assert verdict.why == "it has no stage before_optimizations, but after_optimizations"
+
+
+def test_sql_that_cannot_be_read_is_a_mistake_of_the_file() -> None:
+    with pytest.raises(InputError, match="no column wire_byte, did you mean wire_bytes"):
+        judged(LOOP, table="collectives", every="wire_byte > 3")
+
+
+@pytest.mark.parametrize("where", ["1) OR (1", "\"phse\" = 'fwd'", "1; DELETE FROM collectives"])
+def test_a_condition_stands_alone(where: str) -> None:
+    with pytest.raises(InputError):
+        judged(LOOP, table="collectives", where=where, count=3)

@@ -1,0 +1,97 @@
+"""`hlolens check`: each exit code, and what it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.check.test_judging import LOOP
+from tests.conftest import Ran
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "step.hlo"
+    path.write_text(LOOP)
+    return path
+
+
+def gate(folder: Path, content: str) -> Path:
+    path = folder / "gate.toml"
+    path.write_text(f"[[expect]]\ntable = 'collectives'\n{content}\n")
+    return path
+
+
+def test_what_is_as_expected_is_0(cli: Cli, text: Path, tmp_path: Path) -> None:
+    ran = cli("check", text, "--expect", gate(tmp_path, "count = 3"))
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[1:] == ["  ✓ collectives-count", "1 passed"]
+
+
+def test_what_is_not_is_1_with_the_rows_and_a_command(cli: Cli, text: Path, tmp_path: Path) -> None:
+    ran = cli("check", text, "--expect", gate(tmp_path, "every = \"phase = 'bwd'\""))
+    assert ran.code == 1
+    lines = ran.out.splitlines()
+    assert lines[1:4] == [
+        "  ✗ collectives-every",
+        "      expected: every one of the rows of collectives fulfils phase = 'bwd'",
+        "      found: 2 of 3 rows fulfil it",
+    ]
+    assert lines[4].split() == ["last", "line", "33", "phase", "=", "fwd"]
+    assert lines[5].startswith(f"      hlolens query {text} ")
+    assert lines[-1] == "1 failed"
+
+
+def test_a_warning_fails_only_where_warnings_do(cli: Cli, text: Path, tmp_path: Path) -> None:
+    file = gate(tmp_path, "count = 4\nseverity = 'warning'")
+    ran = cli("check", text, "--expect", file)
+    assert ran.code == 0
+    assert "✗ collectives-count  (warning)" in ran.out
+    assert cli("check", text, "--expect", file, "--fail-on", "warning").code == 1
+
+
+def test_what_cannot_be_judged_is_2_and_says_why(cli: Cli, text: Path, tmp_path: Path) -> None:
+    ran = cli("check", text, "--expect", gate(tmp_path, "every = 'channel_id = 1'"))
+    assert ran.code == 2
+    assert "not judged: of 3 rows it is not known (NULL)" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("count = '< 3 GiB'", "gate.toml:3: a count has no unit 'GiB'"),
+        ("every = 'phas = 1'", "gate.toml:1: no column phas, did you mean phase?"),
+    ],
+)
+def test_a_bad_file_is_2_and_told_by_its_line(
+    cli: Cli, text: Path, tmp_path: Path, content: str, said: str
+) -> None:
+    ran = cli("check", text, "--expect", gate(tmp_path, content))
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_a_program_that_cannot_be_read_is_2(cli: Cli, text: Path, tmp_path: Path) -> None:
+    file = gate(tmp_path, "count = 3")
+    ran = cli("check", tmp_path / "none.hlo", text, "--expect", file)
+    assert ran.code == 2
+    assert "1 passed" in ran.out  # the other one is judged
+    assert cli("check", text, "--expect", tmp_path / "none.toml").code == 2
+
+
+def test_without_expectations_the_findings_count(cli: Cli, tmp_path: Path) -> None:
+    padded = Path(__file__).parents[2] / "fixtures/hlo/moe/ragged-layer/rocm-gfx950"
+    assert cli("check", padded).code == 0
+    ran = cli("check", padded, "--fail-on", "warning")
+    assert (ran.code, "warning ragged-dense-padded" in ran.out) == (1, True)
+    assert cli("check", padded, "--fail-on", "warning", "--ignore", "ragged-*").code == 0
+    assert cli("check", padded, "--fail-on", "warning", "--select", "moe-*").code == 0
+
+
+def test_a_preset_is_judged_by_its_name(cli: Cli, text: Path) -> None:
+    ran = cli("check", text, "--preset", "no-such-preset")
+    assert (ran.code, "no preset 'no-such-preset'" in ran.err) == (2, True)
