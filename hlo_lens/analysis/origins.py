@@ -1,13 +1,15 @@
-"""One step back from a value, by every way that it can have come: operands, and across calls.
+"""One step back from a value, by every way that it can have come, and one forward from it.
 
-`dataflow.trace` follows the one thing that a value is; this goes to all that it depends on. What
-enters a computation at one call leaves it there (`Value.via`), so no way leads in by one caller and
-out by another. Computations that are applied to elements (reducers, comparators) are not entered.
+`dataflow.trace` follows the one thing that a value is; this goes to all that it depends on and to
+all that depends on it. What enters a computation at one call leaves it there (`Value.via`), so no
+way leads in by one caller and out by another. Computations that are applied to elements (reducers,
+comparators) are not entered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from hlo_lens.analysis.calls import CallGraph
 from hlo_lens.analysis.dataflow import Value, called, is_invariant, tuple_index
@@ -61,6 +63,123 @@ def origins(
             yield Value(Instruction(instr.computation, index), (), via), False
 
 
+def inputs(graph: CallGraph, instr: Instruction) -> Iterator[tuple[int, Value, bool]]:
+    """(position, value, whether it is that of a loop's iteration before): what an instruction is
+    given. Of a get-tuple-element the element, of a parameter what each caller hands in, both at
+    position 0; of others the operands."""
+    if instr.opcode in ("get-tuple-element", "parameter"):
+        yield from ((0, *one) for one in origins(graph, Value(instr)))
+    else:
+        for position, index in enumerate(instr.computation.operand_indices(instr.index)):
+            yield position, Value(Instruction(instr.computation, index)), False
+
+
+@dataclass(slots=True)
+class Destinations:
+    """One step forward from values: the way back of `origins`.
+
+    `entered` says of a while, conditional or call that takes a value whether to go into it; where
+    not, and of everything else that calls, its result depends on every operand.
+    """
+
+    graph: CallGraph
+    entered: Callable[[Instruction], bool] = lambda _: True
+    # Of an instruction: operand → (position, the element that `x#1` takes of it). Of instructions
+    # with thousands of operands each asks where it stands.
+    _places: dict[Instruction, dict[int, list[tuple[int, tuple[int, ...]]]]] = field(
+        default_factory=dict
+    )
+
+    def of(self, value: Value) -> Iterator[tuple[Value, bool]]:
+        """(value, whether it is what a call gives that the value was made in)."""
+        instr, path = value.instr, value.path
+        computation = instr.computation
+        for index in computation.user_indices(instr.index):
+            user = Instruction(computation, index)
+            for position, element in self._operands(user).get(instr.index, ()):
+                if not path or path[: len(element)] == element:
+                    rest = path[len(element) :]
+                    yield from ((one, False) for one in self._into(user, position, rest, value.via))
+        if instr.is_root:
+            yield from self._out_of(value)
+
+    def _operands(self, user: Instruction) -> dict[int, list[tuple[int, tuple[int, ...]]]]:
+        known = self._places.get(user)
+        if known is None:
+            known = self._places[user] = {}
+            computation = user.computation
+            for position, operand in enumerate(computation.operand_indices(user.index)):
+                element: tuple[int, ...] = ()
+                while operand < 0 and (behind := computation.operand_indices(operand)):
+                    index = tuple_index(Instruction(computation, operand))
+                    element = element if index is None else (index, *element)
+                    operand = behind[0]
+                known.setdefault(operand, []).append((position, element))
+        return known
+
+    def _into(
+        self, user: Instruction, position: int, path: tuple[int, ...], via: tuple[Instruction, ...]
+    ) -> Iterator[Value]:
+        opcode = user.opcode
+        if opcode == "get-tuple-element":
+            if not path or path[0] == tuple_index(user):
+                yield Value(user, path[1:], via)
+        elif opcode in _HANDED_ON or opcode == "async-update":
+            yield Value(user, path, via)
+        elif opcode == "async-done":
+            if not path or path[0] == 1:
+                yield Value(user, path[1:], via)
+        elif len(via) >= _MOST_DEEP or len(path) >= _MOST_DEEP:
+            yield Value(user, (), via)
+        elif opcode == "tuple":
+            yield Value(user, (position, *path), via)
+        elif opcode in ("while", "conditional", "call") and self.entered(user):
+            yield from self._entering(user, position, path, via)
+        else:
+            yield Value(user, (), via)
+
+    def _entering(
+        self, user: Instruction, position: int, path: tuple[int, ...], via: tuple[Instruction, ...]
+    ) -> Iterator[Value]:
+        callees, number = user.called, position
+        if user.opcode == "while":
+            if path and is_invariant(self.graph, user, path):
+                yield Value(user, path, via)
+        elif user.opcode == "conditional":
+            if not position:
+                yield Value(user, (), via)
+                return
+            callees, number = callees[position - 1 : position], 0
+        for callee in callees:
+            parameter = self.graph.parameter(callee, number)
+            if parameter is not None:
+                yield Value(parameter, path, (*via, user))
+
+    def _out_of(self, value: Value) -> Iterator[tuple[Value, bool]]:
+        """What a computation gives is what its callers give, and what a body is given next."""
+        path, computation = value.path, value.instr.computation
+        for caller, outer in _callers(self.graph, value):
+            if caller.opcode == "while":
+                if called(caller, "body") != computation:
+                    continue
+                for following in self._entering(caller, 0, path, outer):
+                    yield following, False
+            is_start = caller.opcode.endswith("-start")
+            yield Value(caller, (1, *path) if is_start else path, outer), True
+
+
+def _callers(
+    graph: CallGraph, value: Value
+) -> Iterator[tuple[Instruction, tuple[Instruction, ...]]]:
+    """What calls the computation of a value, and the calls around that: the one by which the value
+    was reached, else all."""
+    if value.via:
+        yield value.via[-1], value.via[:-1]
+    else:
+        sites = graph.callers(value.instr.computation)
+        yield from ((one.caller, ()) for one in sites if one.kind not in ("apply", "custom_call"))
+
+
 def _operand(
     instr: Instruction, position: int, path: tuple[int, ...], via: tuple[Instruction, ...]
 ) -> Iterator[tuple[Value, bool]]:
@@ -79,16 +198,11 @@ def _from_while(graph: CallGraph, value: Value) -> Iterator[tuple[Value, bool]]:
 
 
 def _from_parameter(graph: CallGraph, value: Value) -> Iterator[tuple[Value, bool]]:
-    instr, path, via = value.instr, value.path, value.via
+    instr, path = value.instr, value.path
     number = instr.parameter_number
     if number is None:
         return
-    if via:
-        callers = [(via[-1], via[:-1])]
-    else:
-        sites = graph.callers(instr.computation)
-        callers = [(one.caller, ()) for one in sites if one.kind not in ("apply", "custom_call")]
-    for caller, outer in callers:
+    for caller, outer in _callers(graph, value):
         if caller.opcode == "while":
             yield from _operand(caller, 0, path, outer)
             body = called(caller, "body")

@@ -10,6 +10,7 @@ from hlo_lens.analysis import CallSite, ModuleAnalysis
 from hlo_lens.figure.model import Cluster, ClusterKind, Node
 from hlo_lens.hlo import Computation, Instruction
 from hlo_lens.present.cells import trips_text
+from hlo_lens.present.quantities import count_text
 
 _KINDS: Mapping[str, ClusterKind] = {
     "body": "loop",
@@ -19,6 +20,9 @@ _KINDS: Mapping[str, ClusterKind] = {
     "async": "async",
 }
 _PASSES: Mapping[str | None, str] = {"fwd": "forward", "bwd": "backward", "remat": "backward"}
+
+# Frames inside each other. Programs have a handful; what is nested deeper stands beside the rest.
+_MOST_NESTED = 24
 
 T = TypeVar("T")
 
@@ -69,7 +73,8 @@ def clusters(
     """
     module = analysis.module
     levels = _levels(analysis, nodes)
-    top = [one for one in levels if _parent(analysis, one) not in levels]
+    inner_ones = {one for level in levels.values() for one in level.inner}
+    top = [one for one in levels if one not in inner_ones]
     numbers = iter(range(1 << 30))
 
     def numbered() -> str:
@@ -87,6 +92,8 @@ def clusters(
         site = analysis.graph.only_caller(computation)
         kind: ClusterKind = _KINDS.get(site.kind, "call") if site is not None else "call"
         label = _label(analysis, computation, site, roles)
+        if outermost and site is not None:
+            label = (*label, _deep_text(analysis, computation))
         its = {*(_PASSES.get(node.phase) for node in level.nodes), *(one.half for one in inner)}
         return _Part(replace(cluster, id=numbered(), kind=kind, label=label), _one(its), boundary)
 
@@ -115,9 +122,12 @@ def _levels(analysis: ModuleAnalysis, nodes: Iterable[Node]) -> dict[Computation
     levels: dict[Computation, _Level] = {}
     for node in nodes:
         levels.setdefault(node.instr.computation, _Level()).nodes.append(node)
+    depths = _depths(analysis) if levels else {}
     for computation in list(levels):
         inner = computation
-        while (outer := _parent(analysis, inner)) is not None:
+        while (outer := _parent(analysis, inner)) is not None and depths.get(
+            inner, 1
+        ) % _MOST_NESTED:
             known = outer in levels
             level = levels.setdefault(outer, _Level())
             if inner not in level.inner:
@@ -126,6 +136,23 @@ def _levels(analysis: ModuleAnalysis, nodes: Iterable[Node]) -> dict[Computation
                 break
             inner = outer
     return levels
+
+
+def _depths(analysis: ModuleAnalysis) -> dict[Computation, int]:
+    """How many calls each computation stands in, as far as it has one caller."""
+    depths: dict[Computation, int] = {}
+    for computation in analysis.graph.order:
+        outer = _parent(analysis, computation)
+        depths[computation] = 0 if outer is None else depths[outer] + 1
+    return depths
+
+
+def _deep_text(analysis: ModuleAnalysis, computation: Computation) -> str:
+    """How many calls are around the one that calls it."""
+    calls, outer = -1, _parent(analysis, computation)
+    while outer is not None:
+        calls, outer = calls + 1, _parent(analysis, outer)
+    return f"inside {count_text(calls)} more calls"
 
 
 def _parent(analysis: ModuleAnalysis, computation: Computation) -> Computation | None:

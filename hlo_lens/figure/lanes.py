@@ -106,7 +106,7 @@ def lanes(facts: Facts, view: LanesView, computation: Computation | None = None)
         total=module.instruction_count,
         left_out=quiet,
         notes=tuple(_notes(analysis, own, drawn, found)),
-        sha256=hashlib.sha256(module.text.encode(errors="surrogatepass")).hexdigest(),
+        sha256=hashlib.sha256(module.text.encode(errors="replace")).hexdigest(),
     )
 
 

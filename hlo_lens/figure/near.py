@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from hlo_lens.analysis import ModuleAnalysis, Value, consumers
-from hlo_lens.analysis.origins import origins
+from hlo_lens.analysis import ModuleAnalysis, Value
+from hlo_lens.analysis.origins import Destinations, inputs, origins
+from hlo_lens.files import InputError
 from hlo_lens.hlo import Instruction, Module
+from hlo_lens.present.quantities import count_text
 
-_MOST_VALUES = 20_000
+MOST_VALUES = 1_000_000
+"""Values that are looked at in one walk. A text has about as many as instructions, but one whose
+computations call each other at several places has as many as there are ways through the calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,102 +47,99 @@ def _is_scalar(instr: Instruction) -> bool:
     return not shape.startswith("(") and "[]" in shape.partition("{")[0]
 
 
-def neighbours(
-    analysis: ModuleAnalysis,
-    start: Iterable[Instruction],
-    steps: int,
-    pruning: Pruning,
-    wanted: Callable[[Instruction], bool] = lambda _: True,
-    most: int | None = None,
-) -> Iterator[tuple[list[Instruction], int]]:
-    """The instructions that are 1, 2, … `steps` computing steps away, each once: the first of every
-    instruction before the second of any. Of an instruction at most `most` before and behind it;
-    with them, how many that leaves out."""
-    seen = set(start)
-    edge = list(seen)
-    for _ in range(steps):
-        found: dict[Instruction, int] = {}
-        over: set[Instruction] = set()
-        for instr in edge:
-            for side in (_before, _after):
-                near = dict.fromkeys(side(analysis, instr, pruning))
-                for rank, one in enumerate(one for one in near if one not in seen and wanted(one)):
-                    if most is not None and rank >= most:
-                        over.add(one)
-                    else:
-                        found[one] = min(rank, found.get(one, rank))
-        edge = sorted(found, key=lambda one: (found[one], one.id))
-        seen.update(edge)
-        yield edge, len(over - seen)
+@dataclass(slots=True)
+class Neighbours:
+    """Finds what lies before and behind instructions, some computing steps away.
 
+    `wanted` says what may be found at all. `most`: so many before and so many behind each
+    instruction. `gave_up`: there was more to look at than is looked at.
+    """
 
-def _before(
-    analysis: ModuleAnalysis, instr: Instruction, pruning: Pruning
-) -> Iterator[Instruction]:
-    computation = instr.computation
-    indices = computation.operand_indices(instr.index)
-    waiting = [Value(Instruction(computation, index)) for index in indices]
-    seen = set(waiting)
-    for value in waiting:  # grows while it is walked
-        if pruning.why(value.instr) is None:
-            yield value.instr
-        elif pruning.why(value.instr) != "constants" and len(seen) < _MOST_VALUES:
-            # Fusions are drawn whole unless something inside is selected.
-            for before, _ in origins(analysis.graph, value, lambda _: False):
-                if before not in seen:
-                    seen.add(before)
-                    waiting.append(before)
+    analysis: ModuleAnalysis
+    pruning: Pruning
+    wanted: Callable[[Instruction], bool] = lambda _: True
+    most: int | None = None
+    gave_up: bool = False
+    _forward: Destinations = field(init=False)
 
+    def __post_init__(self) -> None:
+        # What is drawn where it stands is not entered; fusions are drawn whole.
+        self._forward = Destinations(
+            self.analysis.graph, lambda instr: self.pruning.why(instr) is not None
+        )
 
-def _after(analysis: ModuleAnalysis, instr: Instruction, pruning: Pruning) -> Iterator[Instruction]:
-    waiting, seen = [instr], {instr}
-    for one in waiting:
-        for consumer in _users(analysis, one, pruning):
-            user = _outermost_fusion(analysis, consumer, instr)
-            if user is None or user in seen or user.implied:
-                continue
-            seen.add(user)
-            if pruning.why(user) is None:
-                yield user
-            elif len(seen) < _MOST_VALUES:
-                waiting.append(user)
+    def around(
+        self, start: Iterable[Instruction], steps: int
+    ) -> Iterator[tuple[list[Instruction], int]]:
+        """The instructions that are 1, 2, … `steps` steps away, each once: the first of every
+        instruction before the second of any; with them, how many `most` leaves out."""
+        seen = set(start)
+        edge = list(seen)
+        while edge and steps > 0:
+            steps -= 1
+            found: dict[Instruction, int] = {}
+            over: set[Instruction] = set()
+            for instr in edge:
+                for side in (self._before, self._after):
+                    near = (one for one in dict.fromkeys(side(instr)) if one not in seen)
+                    for rank, one in enumerate(filter(self.wanted, near)):
+                        if self.most is not None and rank >= self.most:
+                            over.add(one)
+                        else:
+                            found[one] = min(rank, found.get(one, rank))
+            edge = sorted(found, key=lambda one: (found[one], one.id))
+            seen.update(edge)
+            yield edge, len(over - seen)
 
+    def _before(self, instr: Instruction) -> Iterator[Instruction]:
+        graph = self.analysis.graph
+        waiting = list(dict.fromkeys(value for _, value, _ in inputs(graph, instr)))
+        seen = set(waiting)
+        for value in waiting:  # grows while it is walked
+            why = self.pruning.why(value.instr)
+            if why is None:
+                yield value.instr
+            elif why != "constants":
+                # Fusions are drawn whole unless something inside is selected.
+                self._add(waiting, seen, (one for one, _ in origins(graph, value, lambda _: False)))
 
-def _users(analysis: ModuleAnalysis, instr: Instruction, pruning: Pruning) -> Iterator[Instruction]:
-    """What takes a value: through tuples, unless they are drawn, and in and out of computations."""
-    if "tuples" in pruning.kinds:
-        yield from consumers(analysis.graph, instr, moves=frozenset(), enter=False)
-    else:
-        yield from instr.users
-        if not instr.is_root:
-            return
-    yield from consumers(analysis.graph, instr, moves=frozenset(), enter=True)
+    def _after(self, instr: Instruction) -> Iterator[Instruction]:
+        waiting = [Value(instr)]
+        seen = set(waiting)
+        for value in waiting:  # grows while it is walked
+            goes_on: list[Value] = []
+            for after, leaves in self._forward.of(value):
+                if not leaves and self.pruning.why(after.instr) is None:
+                    yield after.instr
+                else:
+                    goes_on.append(after)
+            self._add(waiting, seen, goes_on)
 
-
-def _outermost_fusion(
-    analysis: ModuleAnalysis, instr: Instruction, seen_from: Instruction
-) -> Instruction | None:
-    """The fusion around an instruction, unless the one it is seen from lies inside too; None
-    where several call it."""
-    while instr.computation is not seen_from.computation:
-        callers = analysis.graph.callers(instr.computation)
-        if not any(site.kind in ("fusion", "async", "apply") for site in callers):
-            break
-        if len(callers) > 1:
-            return None
-        instr = callers[0].caller
-    return instr
+    def _add(self, waiting: list[Value], seen: set[Value], more: Iterable[Value]) -> None:
+        for value in more:
+            if value not in seen:
+                if len(seen) >= MOST_VALUES:
+                    self.gave_up = True
+                    return
+                seen.add(value)
+                waiting.append(value)
 
 
 def between(analysis: ModuleAnalysis, first: Instruction, last: Instruction) -> list[Instruction]:
     """The instructions on the operand paths from `first` to `last`, nearest to `last` first; empty
-    where there is no path."""
+    where there is no path. Raises `InputError` where more lies behind `last` than is looked at."""
     start = Value(last)
     users: dict[Value, list[Value]] = {start: []}
     order = [start]
     for value in order:  # grows while it is walked
-        if value.instr == first or len(users) > 10 * _MOST_VALUES:
+        if value.instr == first:
             continue
+        if len(users) > MOST_VALUES:
+            raise InputError(
+                last.name,
+                f"more than {count_text(MOST_VALUES)} values lie behind it: ask for what lies"
+                f" between %{first.name} and something nearer to it",
+            )
         for before, _ in origins(analysis.graph, value):
             if before not in users:
                 users[before] = []

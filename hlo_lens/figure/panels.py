@@ -9,7 +9,14 @@ from hlo_lens.analysis import ModuleAnalysis
 from hlo_lens.facts import Facts, UnknownTableError
 from hlo_lens.figure.framing import clusters, frames_around
 from hlo_lens.figure.model import Edge, Node, Panel
-from hlo_lens.figure.near import Pruning, between, everything, neighbours, why_left_out
+from hlo_lens.figure.near import (
+    MOST_VALUES,
+    Neighbours,
+    Pruning,
+    between,
+    everything,
+    why_left_out,
+)
 from hlo_lens.figure.origin import provenance
 from hlo_lens.figure.paths import MOST_AROUND, MOST_BETWEEN, Path, Walk
 from hlo_lens.figure.selecting import (
@@ -63,11 +70,7 @@ def panel(
         analysis, set(drawn), frames, lambda one: pruning.why(one) is not None, most_between
     )
     edges = tuple(_edges(walk, drawn, {node.instr: node.id for node in nodes}))
-    if walk.gave_up:
-        chosen.notes.append(
-            f"paths through more than {most_between} instructions that compute"
-            f" ({min(MOST_AROUND, most_between)} of a path round a loop) are not drawn"
-        )
+    chosen.notes += _limits(walk)
     boundaries = [one for frame in wanted.frames for one in frames_of(facts, position, frame)]
     return Panel(
         title=title,
@@ -122,15 +125,18 @@ def _add_nearby(
     def is_wanted(one: Instruction) -> bool:
         return not wanted.same_phase or analysis.phase(one).phase in phases
 
-    start = list(chosen.roles)
-    for near, over in neighbours(
-        analysis, start, wanted.radius, pruning, is_wanted, wanted.neighbours
-    ):
+    found = Neighbours(analysis, pruning, is_wanted, wanted.neighbours)
+    for near, over in found.around(list(chosen.roles), wanted.radius):
         room = max(0, most - len(chosen.roles))
         over += max(0, len(near) - room)
         if over:
             chosen.notes.append(f"{count_text(over)} neighbour{'s'[over == 1 :]} left out")
         chosen.roles.update(dict.fromkeys(near[:room], ()))
+    if found.gave_up:
+        chosen.notes.append(
+            f"of what lies around an instruction the nearest {count_text(MOST_VALUES)} values were"
+            " looked at"
+        )
 
 
 def _add_between(
@@ -193,6 +199,19 @@ def _ranks(known: Views) -> dict[str | None, int]:
     return {family: at for at, family in enumerate(first)}
 
 
+def _limits(walk: Walk) -> Iterable[str]:
+    if walk.too_long:
+        yield (
+            f"paths through more than {walk.most} instructions that compute"
+            f" ({min(MOST_AROUND, walk.most)} of a path round a loop) are not drawn"
+        )
+    if walk.too_many:
+        yield (
+            f"paths beyond the nearest {count_text(walk.room)} values behind an instruction are"
+            " not drawn"
+        )
+
+
 def _edges(
     walk: Walk, drawn: Iterable[Instruction], ids: Mapping[Instruction, str]
 ) -> Iterable[Edge]:
@@ -203,9 +222,7 @@ def _edges(
         for path in walk.into(target):
             also[path.source] = also.get(path.source, -1) + 1
             known = best.get(path.source)
-            if known is None or (path.around, len(path.through)) < (
-                known.around, len(known.through),
-            ):  # fmt: skip
+            if known is None or path.length < known.length:
                 best[path.source] = path
         for source, path in best.items():
             yield Edge(

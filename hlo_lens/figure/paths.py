@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 
 from hlo_lens.analysis import ModuleAnalysis, Value
-from hlo_lens.analysis.origins import origins
+from hlo_lens.analysis.origins import inputs, origins
 from hlo_lens.hlo import Computation, Instruction
 
 MOST_BETWEEN = 12
@@ -17,22 +18,34 @@ MOST_AROUND = 3
 """As `MOST_BETWEEN`, of a path that goes round a loop: what an iteration hands to the next one lies
 behind nearly everything in it."""
 
-# Values that are looked at behind an instruction, and at least behind each of its operands.
-_MOST_VALUES = 20_000
-_LEAST_VALUES = 500
+# Values that are looked at for a figure, at least behind each instruction that is drawn, and at
+# least behind each of its operands.
+_MOST_VALUES = 800_000
+_LEAST_VALUES = 20_000
+_LEAST_OF_OPERAND = 500
+_State = tuple[Value, bool]  # a value, and whether the way to it goes round a loop
+# (round a loop, how many compute, steps, a number of its own, the value, from where)
+_Waiting = tuple[bool, int, int, int, Value, _State | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
     """`source` reaches operand `operand` of `target`. `through`: the written instructions between,
-    the source's side first. `around`: by way of a loop's iteration before."""
+    the source's side first; `computing` of them count. `around`: by way of a loop's iteration
+    before."""
 
     source: Instruction
     target: Instruction
     operand: int
     element: tuple[int, ...]
     through: tuple[Instruction, ...]
+    computing: int
     around: bool
+
+    @property
+    def length(self) -> tuple[bool, int, int]:
+        """Less of a path that is rather drawn: in one iteration, through few that compute."""
+        return self.around, self.computing, len(self.through)
 
 
 @dataclass(slots=True)
@@ -41,7 +54,8 @@ class Walk:
 
     `frames` are calls that are drawn as a frame around what they call: they, and the parameters of
     what they call, are no part of `through`. `free` says which instructions count as none towards
-    `most`: a path through more of the others is given up, which `gave_up` tells.
+    `most`: a path through more of the others is given up, which `too_long` tells; `too_many`, that
+    there were more values than are looked at.
     """
 
     analysis: ModuleAnalysis
@@ -49,75 +63,103 @@ class Walk:
     frames: Collection[Instruction]
     free: Callable[[Instruction], bool]
     most: int = MOST_BETWEEN
-    gave_up: bool = False
+    too_long: bool = False
+    too_many: bool = False
     _holding: set[Computation] = field(init=False)
+    _inside: set[Computation] = field(init=False)  # the frames
 
     def __post_init__(self) -> None:
         self._holding = _holding(self.analysis, self.drawn)
+        self._inside = {callee for one in self.frames for callee in one.called}
+
+    @property
+    def room(self) -> int:
+        """How many values are looked at behind an instruction that is drawn."""
+        return max(_LEAST_VALUES, _MOST_VALUES // max(1, len(self.drawn)))
 
     def into(self, target: Instruction) -> Iterator[Path]:
-        """The shortest path from each instruction that reaches an operand of `target`."""
-        indices = target.computation.operand_indices(target.index)
-        room = max(_LEAST_VALUES, _MOST_VALUES // max(1, len(indices)))
-        for position, index in enumerate(indices):
-            start = Value(Instruction(target.computation, index))
-            for end, steps, around in self._back(start, room):
-                yield Path(end.instr, target, position, end.path, self._between(steps), around)
+        """The shortest path from each instruction that reaches an operand of `target`, or by its
+        callers a parameter."""
+        starts: dict[int, list[_State]] = {}
+        for position, value, around in inputs(self.analysis.graph, target):
+            starts.setdefault(position, []).append((value, around))
+        room = max(_LEAST_OF_OPERAND, self.room // max(1, len(starts)))
+        for position, some in starts.items():
+            for end, between, computing, around in self._back(some, room):
+                through = self._written(between)
+                yield Path(end.instr, target, position, end.path, through, computing, around)
 
-    def _between(self, values: list[Value]) -> tuple[Instruction, ...]:
+    def _written(self, values: list[Value]) -> tuple[Instruction, ...]:
         """What is left out between a source and its target, of the values on the way back."""
-        inside = {callee for one in self.frames for callee in one.called}
         found: list[Instruction] = []
-        for value in reversed(values):
+        for value in values:
             instr = value.instr
             is_seam = instr in self.frames or (
-                instr.opcode == "parameter" and instr.computation in inside
+                instr.opcode == "parameter" and instr.computation in self._inside
             )
             if not instr.implied and not is_seam:
                 found.append(instr)  # twice where the way goes round a loop
         return tuple(found)
 
-    def _back(self, start: Value, room: int) -> Iterator[tuple[Value, list[Value], bool]]:
-        """(a drawn value, those between it and the operand, whether round a loop), nearest first,
-        of the `room` values that are looked at.
+    def _back(
+        self, starts: list[_State], room: int
+    ) -> Iterator[tuple[Value, list[Value], int, bool]]:
+        """(a drawn value, those between it and the operand, how many compute, whether round a loop)
+        of the `room` nearest values.
 
-        Of several ways the one through fewest instructions that compute, and not round a loop.
+        Of several ways the one not round a loop, then through the fewest instructions that compute,
+        then in the fewest steps: the shortest paths of Dijkstra, over values that are reached round
+        a loop and those that are not, since what is long may still be the way that is not.
         """
-        graph = self.analysis.graph
-        behind: dict[Value, Value | None] = {start: None}
-        round_loop = {start: False}
-        queue = deque([(start, 0)])
+        numbers = count()
+        waiting: list[_Waiting] = [
+            (around, 0, 0, next(numbers), value, None) for value, around in starts
+        ]
+        waiting.sort()
+        behind: dict[_State, _State | None] = {}
+        in_iteration: dict[Value, int] = {}
         ended: set[Instruction] = set()
-        while queue:
-            value, length = queue.popleft()
-            if value.instr in self.drawn:
-                if value.instr not in ended:
-                    ended.add(value.instr)
-                    yield value, _way(behind, value), round_loop[value]
+        while waiting:
+            around, computing, steps, _, value, user = heappop(waiting)
+            state = (value, around)
+            # Reached in the same iteration through no more: what is behind it is known too.
+            if state in behind or (around and in_iteration.get(value, computing + 1) <= computing):
                 continue
-            costs = 0 if self.free(value.instr) else 1
-            most = min(MOST_AROUND, self.most) if round_loop[value] else self.most
-            if length + costs > most or len(behind) > room:
-                self.gave_up = True
-                continue
-            for before, around in origins(graph, value, self._holding.__contains__):
-                if before not in behind:
-                    behind[before] = value
-                    round_loop[before] = around or round_loop[value]
-                    if costs or around:
-                        queue.append((before, length + costs))
-                    else:
-                        queue.appendleft((before, length))
+            if len(behind) >= room:
+                self.too_many = True
+                return
+            behind[state] = user
+            if not around:
+                in_iteration[value] = computing
+            if value.instr not in self.drawn:
+                for before, length in self._steps(state, computing):
+                    if before not in behind:
+                        step = (before[1], length, steps + 1, next(numbers), before[0], state)
+                        heappush(waiting, step)
+            elif value.instr not in ended:
+                ended.add(value.instr)
+                yield value, _way(behind, state), computing, around
+
+    def _steps(self, state: _State, computing: int) -> Iterator[tuple[_State, int]]:
+        """Those a step behind, as far as they are not too far."""
+        value, around = state
+        computing += not self.free(value.instr)
+        for before, goes_round in origins(self.analysis.graph, value, self._holding.__contains__):
+            most = min(MOST_AROUND, self.most) if around or goes_round else self.most
+            if computing > most:
+                self.too_long = True
+            else:
+                yield (before, around or goes_round), computing
 
 
-def _way(behind: dict[Value, Value | None], end: Value) -> list[Value]:
+def _way(behind: dict[_State, _State | None], end: _State) -> list[Value]:
     """The values between `end` and the start of the walk, from `end`'s side."""
     way: list[Value] = []
-    value = behind[end]
-    while value is not None:
-        way.append(value)
-        value = behind[value]
-    return list(reversed(way))
+    state = behind[end]
+    while state is not None:
+        way.append(state[0])
+        state = behind[state]
+    return way
 
 
 def _holding(analysis: ModuleAnalysis, drawn: Collection[Instruction]) -> set[Computation]:

@@ -1,11 +1,11 @@
-"""One step back from a value: operands, elements of tuples, and in and out of what is called."""
+"""One step back from a value and forward: operands, elements of tuples, in and out of calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from hlo_lens.analysis import CallGraph, Value
-from hlo_lens.analysis.origins import origins
+from hlo_lens.analysis.origins import Destinations, inputs, origins
 from hlo_lens.hlo import Computation, Instruction, Module, parse
 
 
@@ -307,3 +307,106 @@ ENTRY main {
     assert behind(text, "t", 9) == []
     assert behind(text, "w") == ["x"]
     assert behind(text, "c") == []
+
+
+# --- what an instruction is given ----------------------------------------------------------------
+
+
+def given(text: str, name: str) -> list[tuple[int, str]]:
+    module = parse(text)
+    found = inputs(CallGraph(module), find(module, name))
+    return [(position, told(value, around)) for position, value, around in found]
+
+
+def test_an_instruction_is_given_its_operands() -> None:
+    assert given(PLAIN, "u") == [(0, "t"), (1, "x")]
+    assert given(PLAIN, "x") == []
+
+
+def test_a_get_tuple_element_is_given_its_element() -> None:
+    assert given(PLAIN, "h") == [(0, "g#1")]
+
+
+def test_a_parameter_is_given_what_each_caller_hands_in() -> None:
+    assert given(CALLED_TWICE, "p") == [(0, "x"), (0, "y")]
+    assert given(LOOP, "c") == [(0, "init"), (0, "next in loop before")]
+
+
+# --- forward --------------------------------------------------------------------------------------
+
+
+def ahead(
+    text: str, name: str, *path: int, via: tuple[str, ...] = (), enter: bool = True
+) -> list[str]:
+    """What is a step ahead of element `path` of `name`; `out` where a call gives it."""
+    module = parse(text)
+    value = Value(find(module, name), path, tuple(find(module, one) for one in via))
+    found = Destinations(CallGraph(module), lambda _: enter).of(value)
+    return [told(value, False) + (" out" if leaves else "") for value, leaves in found]
+
+
+def test_forward_an_element_is_told_by_its_tuple_until_it_is_taken() -> None:
+    assert ahead(PLAIN, "q") == ["t#1"]
+    assert ahead(PLAIN, "t", 1) == ["u#0#1"]
+    assert ahead(PLAIN, "u", 0, 1) == ["b#0#1"]
+    assert ahead(PLAIN, "b", 0, 1) == ["g#1"]
+    assert ahead(PLAIN, "b", 1) == []
+    assert ahead(PLAIN, "g", 1) == ["h"]
+    assert ahead(PLAIN, "s") == ["q", "q", "t#0"]
+
+
+def test_forward_what_goes_in_at_one_call_leaves_there() -> None:
+    assert ahead(CALLED_TWICE, "x") == ["p in a"]
+    assert ahead(CALLED_TWICE, "x", enter=False) == ["a"]
+    assert ahead(CALLED_TWICE, "n", via=("a",)) == ["a out"]
+    assert ahead(CALLED_TWICE, "n") == ["a out", "b out"]
+
+
+def test_forward_into_a_loop_round_it_and_out_of_it() -> None:
+    assert ahead(LOOP, "init", 1) == ["cc#1 in loop", "c#1 in loop"]
+    assert ahead(LOOP, "init", 2) == ["loop#2", "cc#2 in loop", "c#2 in loop"]
+    assert ahead(LOOP, "next", 1, via=("loop",)) == ["cc#1 in loop", "c#1 in loop", "loop#1 out"]
+    assert ahead(LOOP, "less", via=("loop",)) == []
+
+
+def test_forward_into_the_branch_that_takes_it() -> None:
+    assert ahead(BRANCHED, "t", 0) == ["py#0 in c"]
+    assert ahead(BRANCHED, "y") == ["pn in c"]
+    assert ahead(BRANCHED, "which") == ["c"]
+    assert ahead(BRANCHED, "gy", via=("c",)) == ["c out"]
+
+
+def test_forward_fusions_and_starts_are_not_entered_and_left_from_inside() -> None:
+    assert ahead(FUSED, "x") == ["k"]
+    assert ahead(FUSED, "t", 1) == ["k#1 out"]
+    assert ahead(ASYNC, "x") == ["start"]
+    assert ahead(ASYNC, "n") == ["start#1 out"]
+    assert ahead(ASYNC, "start", 1) == ["done"]
+    assert ahead(ASYNC, "start", 0) == []
+
+
+def test_forward_sugar_names_the_element() -> None:
+    text = """HloModule m
+ENTRY main {
+  x = f32[4] parameter(0)
+  t = (f32[4], f32[4]) custom-call(x), custom_call_target="two"
+  n = f32[4] negate(t#1)
+  ROOT m = f32[4] add(t#0, t#1)
+}
+"""
+    assert ahead(text, "t", 1) == ["n", "m"]
+    assert ahead(text, "t", 0) == ["m"]
+    assert ahead(text, "t") == ["n", "m", "m"]
+
+
+def test_what_is_a_step_behind_has_it_a_step_ahead() -> None:
+    for text in (PLAIN, CALLED_TWICE, LOOP, BRANCHED):
+        module = parse(text)
+        graph = CallGraph(module)
+        forward = Destinations(graph)
+        waiting = [Value(module.entry.root)]
+        for value in waiting:
+            for before, around in origins(graph, value):
+                assert value in (one for one, _ in forward.of(before)), (value, before)
+                if not around:
+                    waiting.append(before)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from hlo_lens.facts import Facts
-from hlo_lens.figure import Panel, draw, views, views_with_rows
+from hlo_lens.figure import Edge, Panel, draw, views, views_with_rows
 from hlo_lens.program import Program, load
-from tests.figure.walking import Feeds, seams, steps
+from tests.figure.texts import drawn, find
+from tests.figure.walking import Feeds, seams, wrong_steps
 from tests.shared import SHARED, needs_shared
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "hlo"
@@ -26,8 +27,7 @@ def edges_are_paths(panel: Panel) -> int:
     module = panel.nodes[0].instr.computation.module
     feeds, through = Feeds(module), seams(module)
     for edge in panel.edges:
-        for source, target in steps(panel, edge):
-            assert feeds.reaches(source, target, through), (edge, source, target)
+        assert not list(wrong_steps(panel, edge, feeds, through)), edge
     return len(panel.edges)
 
 
@@ -53,3 +53,30 @@ def test_every_edge_of_every_view_of_the_handed_fixtures_is_an_operand_path() ->
         for panel in graphs(load(folder)):
             count += edges_are_paths(panel)
     assert count > 60
+
+
+def test_the_walk_knows_a_wrong_element_of_a_tuple() -> None:
+    text = """HloModule m
+ENTRY main {
+  x = f32[4] parameter(0)
+  y = f32[4] parameter(1)
+  t = (f32[4], f32[4]) tuple(x, y)
+  g = f32[4] get-tuple-element(t), index=1
+  ROOT n = f32[4] negate(g)
+}
+"""
+    panel = drawn(text, around=["x", "y", "n"], radius=0)
+    module = panel.nodes[0].instr.computation.module
+    ids = {node.name: node.id for node in panel.nodes}
+    between = (find(module, "t"), find(module, "g"))
+    feeds, through = Feeds(module), seams(module)
+    wrong = {
+        name: [
+            [one.name for one in step]
+            for step in wrong_steps(
+                panel, Edge(ids[name], ids["n"], 0, (), between), feeds, through
+            )
+        ]
+        for name in ("x", "y")
+    }
+    assert wrong == {"x": [["x", "t", "g"]], "y": []}

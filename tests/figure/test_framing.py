@@ -117,6 +117,29 @@ def test_calls_beside_each_other_have_frames_beside_each_other() -> None:
     assert nesting(panel) == [["s", "%c conditional"], ["n", "%c conditional"], ["a"]]
 
 
+def test_what_is_called_very_deep_stands_in_few_frames_beside_the_rest() -> None:
+    def call(at: int) -> str:
+        return f"""f{at} {{
+  p{at} = f32[4] parameter(0)
+  c{at} = f32[4] call(p{at}), to_apply=f{at - 1}
+  ROOT t{at} = f32[4] sine(c{at})
+}}
+"""
+
+    text = (
+        "HloModule m\nf0 {\n  p0 = f32[4] parameter(0)\n  ROOT t0 = f32[4] tanh(p0)\n}\n"
+        + "".join(map(call, range(1, 3000)))
+        + "ENTRY main {\n  x = f32[4] parameter(0)\n"
+        "  ROOT c = f32[4] call(x), to_apply=f2999\n}\n"
+    )
+    panel = drawn(text, around=["t0", "t5", "t2999", "x"], radius=0)
+    deepest, deep, shallow, outside = nesting(panel)
+    assert deepest == ["t0", "%c1 call inside 2,999 more calls"]
+    assert deep[:3] == ["t5", "%c25 call inside 2,975 more calls", "%c24 call"]
+    assert len(deep) == 1 + 20  # those of f24 to f5
+    assert (shallow, outside) == (["t2999", "%c call"], ["x"])
+
+
 # --- passes ---------------------------------------------------------------------------------------
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
-from hlo_lens.figure import Panel, draw
+from hlo_lens.figure import Panel, draw, near, paths
 from hlo_lens.files import InputError
 from tests.figure.test_selecting import CHAIN
 from tests.figure.texts import drawn, edges, facts_of, names
-from tests.figure.walking import Feeds, seams, steps
+from tests.figure.walking import Feeds, seams, wrong_steps
 
 
 def walked(panel: Panel) -> list[str]:
@@ -16,8 +18,7 @@ def walked(panel: Panel) -> list[str]:
     module = panel.nodes[0].instr.computation.module
     feeds, through = Feeds(module), seams(module)
     for edge in panel.edges:
-        for source, target in steps(panel, edge):
-            assert feeds.reaches(source, target, through), (source, target)
+        assert not list(wrong_steps(panel, edge, feeds, through)), edge
     return edges(panel)
 
 
@@ -283,6 +284,55 @@ def test_an_async_wrapper_is_entered_where_its_operation_is_drawn() -> None:
     assert walked(panel) == ["a-[start done]>b"]
 
 
+def test_neighbours_of_a_parameter_are_what_the_callers_hand_in() -> None:
+    panel = drawn(SHARED, around="p", radius=1)
+    assert names(panel) == ["p", "m", "a", "b"]
+    assert walked(panel) == ["a>p", "b>p", "p>m"]
+
+
+def test_what_is_made_of_one_element_is_no_neighbour_of_another_element_of_a_loop() -> None:
+    text = LOOP.replace(
+        "ROOT b = f32[4] cosine(out)",
+        "w2 = f32[4] get-tuple-element(loop), index=2\n  ROOT b = f32[4] cosine(w2)",
+    )
+    assert names(drawn(text, around="a", radius=1)) == ["m", "x", "a"]
+    assert names(drawn(text, around="y", radius=1)) == ["m", "y", "b"]
+
+
+def test_neighbours_end_where_nothing_new_is_found() -> None:
+    assert names(drawn(CHAIN, around="d", radius=10**20)) == ["x", "a", "b", "c", "d", "e", "f"]
+
+
+def test_neighbours_behind_thousands_of_moves_are_found() -> None:
+    count = 25_000
+    moves = "".join(f"  v{at} = f32[4] bitcast(v{at - 1})\n" for at in range(1, count))
+    text = (
+        "HloModule m\nENTRY main {\n  v0 = f32[4] parameter(0)\n"
+        f"{moves}  ROOT r = f32[4] negate(v{count - 1})\n}}\n"
+    )
+    panel = drawn(text, around="r", radius=1)
+    assert names(panel) == ["v0", "r"]
+    assert [len(edge.through) for edge in panel.edges] == [count - 1]
+    assert panel.notes == ()
+
+
+def test_neighbours_of_an_instruction_of_thousands_of_operands() -> None:
+    count = 3_000
+    elements = "".join(
+        f"  g{at} = f32[4] get-tuple-element(p), index={at}\n" for at in range(count)
+    )
+    whole = ", ".join(["f32[4]"] * count)
+    taken = ", ".join(f"g{at}" for at in range(count))
+    text = (
+        f"HloModule m\nENTRY main {{\n  p = ({whole}) parameter(0)\n{elements}"
+        f"  t = ({whole}) tuple({taken})\n"
+        '  ROOT c = f32[4] custom-call(t), custom_call_target="x"\n}\n'
+    )
+    began = process_time()
+    assert names(drawn(text, around="p", radius=1)) == ["p", "c"]
+    assert process_time() - began < 3  # 7 with a look at all operands for each element
+
+
 # --- from one to another --------------------------------------------------------------------------
 
 
@@ -307,6 +357,14 @@ def test_of_a_long_way_the_nearest_to_its_end_is_drawn() -> None:
     assert walked(panel) == ["a-[b c]>d", "d>e", "e>f"] or walked(panel) == [
         "a-[c]>d", "d>e", "e>f"
     ]  # fmt: skip
+
+
+def test_more_behind_an_instruction_than_is_looked_at_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(near, "MOST_VALUES", 3)
+    with pytest.raises(InputError, match="more than 3 values lie behind it"):
+        drawn(CHAIN, start="x", end="f")
 
 
 # --- contracted edges -----------------------------------------------------------------------------
@@ -388,6 +446,108 @@ def test_a_path_that_goes_round_a_loop_is_drawn_where_it_is_short() -> None:
     assert "3 of a path round a loop" in panel.notes[0]
 
 
+ROUND = """HloModule round
+body {
+  p = (f32[8], f32[8], s32[]) parameter(0)
+  s = f32[8] get-tuple-element(p), index=0
+  w = f32[8] get-tuple-element(p), index=1
+  i = s32[] get-tuple-element(p), index=2
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  a = f32[8] tanh(w)
+  e = f32[8] exponential(a)
+  c = f32[8] add(s, e)
+  d = f32[8] sine(c)
+  ROOT r = (f32[8], f32[8], s32[]) tuple(a, d, j)
+}
+cond {
+  q = (f32[8], f32[8], s32[]) parameter(0)
+  k = s32[] get-tuple-element(q), index=2
+  n = s32[] constant(7)
+  ROOT lt = pred[] compare(k, n), direction=LT
+}
+ENTRY main {
+  x = f32[8] parameter(0)
+  y = f32[8] parameter(1)
+  z = s32[] constant(0)
+  t = (f32[8], f32[8], s32[]) tuple(x, y, z)
+  loop = (f32[8], f32[8], s32[]) while(t), condition=cond, body=body
+  ROOT o = f32[8] get-tuple-element(loop), index=1
+}
+"""
+
+
+def test_a_path_in_the_iteration_is_drawn_rather_than_a_shorter_one_round_the_loop() -> None:
+    # From %a to %d: by %e and %c at once, or in the next iteration by %c alone.
+    assert walked(drawn(ROUND, around=["a", "d"], radius=0)) == ["a-[e c]>d", "d>>a"]
+
+
+def test_of_paths_in_one_iteration_the_one_through_the_fewest_whatever_comes_first() -> None:
+    text = """HloModule m
+ENTRY main {
+  x = f32[4] parameter(0)
+  a = f32[4] negate(x)
+  b = f32[4] abs(a)
+  c1 = f32[4] copy(a)
+  c2 = f32[4] copy(c1)
+  c3 = f32[4] copy(c2)
+  d = f32[4] add(b, c3)
+  m = f32[4] copy(b)
+  n = f32[4] copy(a)
+  e = f32[4] add(m, n)
+  ROOT r = (f32[4], f32[4]) tuple(d, e)
+}
+"""
+    assert walked(drawn(text, around=["a", "d"], radius=0)) == ["a-[c1 c2 c3]>d"]
+    assert walked(drawn(text, around=["a", "e"], radius=0)) == ["a-[n]>e"]
+    assert walked(drawn(text, around=["a", "r"], radius=0)) == ["a-[n e]>r"]
+
+
+def test_of_a_tuple_an_element_that_is_drawn_takes_what_it_is_made_of() -> None:
+    text = """HloModule m
+ENTRY main {
+  x = f32[4] parameter(0)
+  y = f32[4] parameter(1)
+  t = (f32[4], f32[4]) tuple(x, y)
+  g = f32[4] get-tuple-element(t), index=1
+  ROOT n = f32[4] negate(g)
+}
+"""
+    assert walked(drawn(text, around=["x", "y", "g", "n"], radius=0)) == ["g>n", "y>g"]
+    assert walked(drawn(text, around=["t", "g"], radius=0)) == ["t#1>g"]
+    assert walked(drawn(ROUND, around=["a", "d", "o"], radius=0)) == ["a-[e c]>d", "d>>a", "d>o"]
+
+
+def test_edges_lead_into_a_parameter_that_is_drawn() -> None:
+    assert walked(drawn(SHARED, start="a", end="p")) == ["a>p"]
+    assert walked(drawn(FUSED, around=["a", "y", "p", "q"], radius=0)) == ["a>p", "y>q"]
+    text = """HloModule m
+body {
+  p = f32[4] parameter(0)
+  ROOT n = f32[4] tanh(p)
+}
+cond {
+  q = f32[4] parameter(0)
+  ROOT no = pred[] constant(false)
+}
+ENTRY main {
+  x = f32[4] parameter(0)
+  a = f32[4] sine(x)
+  w = f32[4] while(a), condition=cond, body=body
+  ROOT b = f32[4] negate(w)
+}
+"""
+    assert walked(drawn(text, around=["a", "p", "n"], radius=0)) == ["a>p", "n>>p", "p>n"]
+
+
+def test_more_values_on_the_way_than_are_looked_at_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_MOST_VALUES", "_LEAST_VALUES", "_LEAST_OF_OPERAND"):
+        monkeypatch.setattr(paths, name, 2)
+    panel = drawn(CHAIN, around=["a", "f"], radius=0)
+    assert panel.edges == ()
+    assert panel.notes == ("paths beyond the nearest 2 values behind an instruction are not drawn",)
+
+
 # --- the whole module -----------------------------------------------------------------------------
 
 
@@ -465,6 +625,16 @@ def test_several_programs_are_panels_whose_ids_do_not_clash() -> None:
 def test_the_same_text_has_the_same_sha256() -> None:
     first, second = drawn(CHAIN), drawn(CHAIN)
     assert first.sha256 == second.sha256 != drawn(MOVES).sha256
+
+
+def test_a_panel_and_the_lanes_of_a_text_have_one_sha256_whatever_is_in_it() -> None:
+    text = CHAIN.replace("chain\n", 'chain, is_scheduled=true, frontend_attributes={a="\ud800"}\n')
+    text = text.replace(
+        "f = f32[4] tanh(e)", "f = f32[8] all-gather(e), replica_groups={{0,1}}, dimensions={0}"
+    )
+    facts = facts_of(text)
+    (graph,), (schedule,) = draw(facts, around="a").panels, draw(facts, view="overlap").panels
+    assert graph.sha256 == schedule.sha256
 
 
 def test_a_panel_is_a_graph() -> None:

@@ -12,7 +12,8 @@ from hlo_lens.hlo import Computation, Instruction, Module
 class Feeds:
     """Of each instruction, those that feed it: operands, and over calls what is handed in or out.
 
-    Which element of a tuple goes where is not looked at.
+    Which element of a tuple goes where is looked at where one is made and taken apart again
+    (`wrong_steps`), not across calls.
     """
 
     def __init__(self, module: Module) -> None:
@@ -81,8 +82,21 @@ def seams(module: Module) -> set[Instruction]:
     return found
 
 
-def steps(panel: Panel, edge: Edge) -> Iterator[tuple[Instruction, Instruction]]:
-    """The pairs of instructions along an edge, those that are not drawn included."""
+def wrong_steps(
+    panel: Panel, edge: Edge, feeds: Feeds, through: set[Instruction]
+) -> Iterator[tuple[Instruction, ...]]:
+    """The steps along an edge, over those that are not drawn, that the text does not have."""
     by_id = {node.id: node.instr for node in panel.nodes}
     way = [by_id[edge.source], *edge.through, by_id[edge.target]]
-    yield from pairwise(way)
+    for source, target in pairwise(way):
+        if not feeds.reaches(source, target, through):
+            yield source, target
+    for (source, made), (_, target) in pairwise(pairwise(way)):
+        if made.opcode == "tuple" and target.opcode == "get-tuple-element":
+            # Where no call lies between, the element is the operand of that number.
+            operand = written(made.operands[int(target.attribute("index") or "")])
+            within = made in map(written, target.operands)
+            if within and operand != source and not (
+                operand in through and feeds.reaches(source, operand, through)
+            ):  # fmt: skip
+                yield source, made, target
