@@ -13,7 +13,6 @@ give (`step.before.hlo`, `step.opt.hlo`), are read too.
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -221,6 +220,8 @@ def _stage_of(path: Path, name: FileName) -> str | None:
         with path.open("rb") as file:
             head = file.read(_PEEK)
         if head.startswith(b"\x1f\x8b"):
+            import gzip
+
             with gzip.open(path) as file:
                 head = file.read(_PEEK)
     except (OSError, EOFError):

@@ -89,8 +89,9 @@ class Table:
             self._check_summary(self.summary)
 
     def _check_summary(self, summary: Summary) -> None:
+        known = self.names
         for name in summary.columns():
-            if name not in self.names:
+            if name not in known:
                 raise ValueError(f"table {self.name}: its summary shows no column {name}")
         lane = summary.lane
         measures = [*summary.measures, *([lane.total] if lane and lane.total else [])]

@@ -48,7 +48,7 @@ class PassResult:
 
 @runtime_checkable
 class Pass(Protocol):
-    """A rule pass: usually a frozen dataclass, one a file, exposed there as `PASS`.
+    """A rule pass: an object without state, mostly one a file, exposed there as `PASS`.
 
     `requires` names every table `run` reads through `facts`; they are computed before. `module`
     in rows, members and findings is the position in `program.modules`. Whatever `run` raises

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
+import os
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib.metadata import entry_points
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 from hlo_lens.facts.columns import FINDINGS, MEMBERS, Table
@@ -50,6 +52,8 @@ class Registry:
         for table in self.tables:
             if table.name == name:
                 return table
+        import difflib
+
         names = [table.name for table in self.tables]
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names)}"
@@ -143,8 +147,38 @@ def _load_built_in(name: str) -> object:
 
 
 def _installed() -> Iterator[tuple[str, Callable[[], object]]]:
+    if not _group_may_be_named():
+        return
+    from importlib.metadata import entry_points
+
     for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
         yield point.name, point.load
+
+
+def _group_may_be_named() -> bool:
+    """False where no package has an entry point of the group, by what importlib.metadata reads.
+
+    To import that takes longer than to discover the passes (it imports email, socket and zipfile).
+    Archives, and finders other than that of folders, are left to it.
+    """
+    finders = [one for one in sys.meta_path if hasattr(one, "find_distributions")]
+    if finders != [PathFinder]:
+        return True
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True
+        for name in names:
+            if not name.lower().endswith("-info"):  # .dist-info, .egg-info, EGG-INFO in an egg
+                continue
+            path = os.path.join(folder, name, "entry_points.txt")
+            with suppress(OSError), open(path, "rb") as file:
+                if ENTRY_POINT_GROUP.encode() in file.read():
+                    return True
+    return False
 
 
 class Facts:

@@ -16,13 +16,13 @@ from hlo_lens.hlo.frames import FrameTable, parse_frames
 from hlo_lens.hlo.literal import Literal
 from hlo_lens.hlo.metadata import Metadata, parse_metadata
 from hlo_lens.hlo.opcodes import NEVER_CALLS, base_opcode, sugar
-from hlo_lens.hlo.replica_groups import ReplicaGroups, parse_replica_groups
 from hlo_lens.hlo.rows import Repair, Rows, SharedRows
 from hlo_lens.hlo.shape import UNKNOWN_SHAPE, Shape, parse_shape
-from hlo_lens.hlo.sharding import Sharding, parse_sharding
 
 if TYPE_CHECKING:
     from hlo_lens.hlo.attributes import Alias
+    from hlo_lens.hlo.replica_groups import ReplicaGroups
+    from hlo_lens.hlo.sharding import Sharding
 
 _INDEX = re.compile(r", index=(\d+)(?=,|\Z)")
 # As printers emit it. Longer numbers are read where errors are told.
@@ -203,11 +203,15 @@ class Instruction:
 
     @property
     def sharding(self) -> Sharding | None:
+        from hlo_lens.hlo.sharding import parse_sharding
+
         text = self.attribute("sharding")
         return None if text is None else parse_sharding(text)
 
     @property
     def replica_groups(self) -> ReplicaGroups | None:
+        from hlo_lens.hlo.replica_groups import parse_replica_groups
+
         text = self.attribute("replica_groups")
         return None if text is None else parse_replica_groups(text)
 

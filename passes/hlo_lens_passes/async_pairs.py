@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import COMMON, Cell, Column, Measure, PassResult, Rule, Summary, Table
 from hlo_lens_passes._collective_tables import KINDS
@@ -132,14 +131,15 @@ UNMATCHED = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class AsyncPairsPass:
     """One row a start/done pair; the chained fusions of an async collective are a pair too."""
 
-    name: str = "async_pairs"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ("collectives",)
-    rules: tuple[Rule, ...] = (UNMATCHED,)
+    __slots__ = ()
+
+    name: Final = "async_pairs"
+    tables: Final = (TABLE,)
+    requires: Final = ("collectives",)
+    rules: Final = (UNMATCHED,)
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._async_pairs_run import run

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hlo_lens.facts import PassResult, Rule, Table
+from hlo_lens.facts import PassResult
 from hlo_lens_passes._attention_table import RULES, TABLE
 
 if TYPE_CHECKING:
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from hlo_lens.program import Program
 
 
-@dataclass(frozen=True, slots=True)
 class AttentionPass:
     """One row a site and direction.
 
@@ -22,10 +20,12 @@ class AttentionPass:
     arrays of scores that score_values counts).
     """
 
-    name: str = "attention"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ("custom_calls", "matmuls")
-    rules: tuple[Rule, ...] = RULES
+    __slots__ = ()
+
+    name: Final = "attention"
+    tables: Final = (TABLE,)
+    requires: Final = ("custom_calls", "matmuls")
+    rules: Final = RULES
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._attention_run import run

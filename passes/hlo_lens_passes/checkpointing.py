@@ -6,7 +6,6 @@ what a checkpoint policy trades, for one program; two rows compare two policies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import Column, PassResult, Table
@@ -130,16 +129,17 @@ TABLE = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class CheckpointingPass:
     """One row a module, in order."""
 
-    name: str = "checkpointing"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = (
+    __slots__ = ()
+
+    name: Final = "checkpointing"
+    tables: Final = (TABLE,)
+    requires: Final = (
         "call_sites", "matmuls", "modules", "remat", "remat_ops", "residuals",
     )  # fmt: skip
-    rules: tuple[()] = ()
+    rules: Final = ()
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._checkpointing_run import run

@@ -6,7 +6,6 @@ the model; its numbers and their sources are `catalogues/devices.toml`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import COMMON, Column, PassResult, Rule, Table
@@ -144,14 +143,15 @@ SPEC_BROKEN: Final = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class CollectiveCostsPass:
     """One row a row of collectives, with its id."""
 
-    name: str = "collective_costs"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ("collectives",)
-    rules: tuple[Rule, ...] = (SPEC_BROKEN,)
+    __slots__ = ()
+
+    name: Final = "collective_costs"
+    tables: Final = (TABLE,)
+    requires: Final = ("collectives",)
+    rules: Final = (SPEC_BROKEN,)
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._collective_costs_run import run

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hlo_lens.facts import COMMON, Cell, Column, Measure, PassResult, Rule, Summary, Table
+from hlo_lens.facts import COMMON, Cell, Column, Measure, PassResult, Summary, Table
 from hlo_lens_passes._waste_rules import RULES
 
 if TYPE_CHECKING:
@@ -94,7 +93,6 @@ TABLE = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class CollectiveWastePass:
     """Rows by what they save, then by kind and collective.
 
@@ -103,10 +101,12 @@ class CollectiveWastePass:
     `device` (what gives its number), `call`; `convert`; `partner`, `barrier`.
     """
 
-    name: str = "collective_waste"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ("collectives",)
-    rules: tuple[Rule, ...] = tuple(RULES.values())
+    __slots__ = ()
+
+    name: Final = "collective_waste"
+    tables: Final = (TABLE,)
+    requires: Final = ("collectives",)
+    rules: Final = tuple(RULES.values())
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._collective_waste_run import run

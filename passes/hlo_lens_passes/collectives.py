@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hlo_lens.facts import PassResult, Table
+from hlo_lens.facts import PassResult
 from hlo_lens_passes._collective_tables import COLLECTIVES, VALUES
 
 if TYPE_CHECKING:
@@ -16,15 +15,16 @@ if TYPE_CHECKING:
     from hlo_lens.program import Program
 
 
-@dataclass(frozen=True, slots=True)
 class CollectivesPass:
     """One row a logical collective; its operations, starts and dones are members of the row. And a
     row for each array of it, of which what it feeds, and what moves it there, are members."""
 
-    name: str = "collectives"
-    tables: tuple[Table, ...] = (COLLECTIVES, VALUES)
-    requires: tuple[str, ...] = ()
-    rules: tuple[()] = ()
+    __slots__ = ()
+
+    name: Final = "collectives"
+    tables: Final = (COLLECTIVES, VALUES)
+    requires: Final = ()
+    rules: Final = ()
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._collectives_run import run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import COMMON, Column, PassResult, Table, common_row
@@ -77,14 +76,15 @@ CALL_SITES = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class ComputationsPass:
     """One row a computation, and one a call site, in text order."""
 
-    name: str = "computations"
-    tables: tuple[Table, ...] = (COMPUTATIONS, CALL_SITES)
-    requires: tuple[str, ...] = ()
-    rules: tuple[()] = ()
+    __slots__ = ()
+
+    name: Final = "computations"
+    tables: Final = (COMPUTATIONS, CALL_SITES)
+    requires: Final = ()
+    rules: Final = ()
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         return PassResult({"computations": _computations(program), "call_sites": _sites(program)})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hlo_lens.facts import PassResult, Rule, Table
+from hlo_lens.facts import PassResult
 from hlo_lens_passes._call_table import RULES, TABLE
 
 if TYPE_CHECKING:
@@ -13,14 +12,15 @@ if TYPE_CHECKING:
     from hlo_lens.program import Program
 
 
-@dataclass(frozen=True, slots=True)
 class CustomCallsPass:
     """One row a written custom call, in fusions and called computations too."""
 
-    name: str = "custom_calls"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = RULES
+    __slots__ = ()
+
+    name: Final = "custom_calls"
+    tables: Final = (TABLE,)
+    requires: Final = ()
+    rules: Final = RULES
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._custom_calls_run import run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import COMMON, Cell, Column, Measure, PassResult, Rule, Summary, Table
@@ -143,7 +142,6 @@ RULES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class DuplicatesPass:
     """Rows by kind: sorts, norms, rope; within a kind in the order of calls.
 
@@ -152,10 +150,12 @@ class DuplicatesPass:
     `kernel`, where a fusion is one.
     """
 
-    name: str = "duplicates"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = tuple(RULES.values())
+    __slots__ = ()
+
+    name: Final = "duplicates"
+    tables: Final = (TABLE,)
+    requires: Final = ()
+    rules: Final = tuple(RULES.values())
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._duplicates_run import run

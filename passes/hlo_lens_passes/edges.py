@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import Column, PassResult, Table
 
@@ -33,14 +32,15 @@ TABLE = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class EdgesPass:
     """One row an operand, in text order of the users; both ends are written instructions."""
 
-    name: str = "edges"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ()
-    rules: tuple[()] = ()
+    __slots__ = ()
+
+    name: Final = "edges"
+    tables: Final = (TABLE,)
+    requires: Final = ()
+    rules: Final = ()
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._edges_run import run

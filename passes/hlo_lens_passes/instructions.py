@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import COMMON, Column, PassResult, Table
 
@@ -50,14 +49,15 @@ TABLE = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class InstructionsPass:
     """One row an instruction of the text; implied ones (`x#1`, wrapped operations) have none."""
 
-    name: str = "instructions"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ()
-    rules: tuple[()] = ()
+    __slots__ = ()
+
+    name: Final = "instructions"
+    tables: Final = (TABLE,)
+    requires: Final = ()
+    rules: Final = ()
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._instructions_run import run

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hlo_lens.facts import PassResult, Rule, Table
+from hlo_lens.facts import PassResult
 from hlo_lens_passes._kernel_table import TABLE
 
 if TYPE_CHECKING:
@@ -28,15 +27,16 @@ def families() -> tuple[str, ...]:
     return tuple(sorted({entry.family for entry in entries} | {*FAMILIES}))
 
 
-@dataclass(frozen=True, slots=True)
 class KernelsPass:
     """One row a custom call, of which those that do no work are marked, and one row a fusion whose
     config names a generator or library (`__triton_gemm`, `__cudnn$fusion`, `__ynn_fusion`, …)."""
 
-    name: str = "kernels"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ("custom_calls", "matmuls")
-    rules: tuple[Rule, ...] = ()
+    __slots__ = ()
+
+    name: Final = "kernels"
+    tables: Final = (TABLE,)
+    requires: Final = ("custom_calls", "matmuls")
+    rules: Final = ()
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._kernels_run import run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import COMMON, Cell, Column, Measure, PassResult, Rule, Summary, Table
@@ -108,15 +107,16 @@ UNKNOWN: Final = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class LoopsPass:
     """One row a while, in text order. Members: `while`, `condition` (root of the condition), and
     as `stacked` the dynamic-update-slices that write the stacked elements."""
 
-    name: str = "loops"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = (MISMATCH, UNKNOWN)
+    __slots__ = ()
+
+    name: Final = "loops"
+    tables: Final = (TABLE,)
+    requires: Final = ()
+    rules: Final = (MISMATCH, UNKNOWN)
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._loops_run import run

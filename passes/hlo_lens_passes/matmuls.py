@@ -5,10 +5,9 @@ FLOPs are 2·batch·m·n·k of one execution (reference/definitions.md, "Matmuls
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hlo_lens.facts import PassResult, Rule, Table
+from hlo_lens.facts import PassResult
 from hlo_lens_passes._matmul_table import RULE, TABLE
 
 if TYPE_CHECKING:
@@ -16,14 +15,15 @@ if TYPE_CHECKING:
     from hlo_lens.program import Program
 
 
-@dataclass(frozen=True, slots=True)
 class MatmulsPass:
     """One row a matmul as written: dots of all forms, convolutions that are dots, gemm calls."""
 
-    name: str = "matmuls"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ("custom_calls",)
-    rules: tuple[Rule, ...] = (RULE,)
+    __slots__ = ()
+
+    name: Final = "matmuls"
+    tables: Final = (TABLE,)
+    requires: Final = ("custom_calls",)
+    rules: Final = (RULE,)
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._matmuls_run import run

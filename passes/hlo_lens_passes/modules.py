@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import Cell, Column, PassResult, Rule, Summary, Table
@@ -129,14 +128,15 @@ RULES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class ModulesPass:
     """One row a module; a finding for everything the text lacks."""
 
-    name: str = "modules"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = RULES
+    __slots__ = ()
+
+    name: Final = "modules"
+    tables: Final = (TABLE,)
+    requires: Final = ()
+    rules: Final = RULES
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._modules_run import run

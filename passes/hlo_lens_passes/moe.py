@@ -6,7 +6,6 @@ and a choice of experts for each token. Names decide nothing but the phase.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import COMMON, Cell, Column, Measure, PassResult, Rule, Summary, Table
@@ -178,14 +177,15 @@ ROUTING: Final = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class MoePass:
     """One row a block of experts and phase."""
 
-    name: str = "moe"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ("matmuls", "ragged_dots", "collectives")
-    rules: tuple[Rule, ...] = (DENSE, DROPS, ROUTING)
+    __slots__ = ()
+
+    name: Final = "moe"
+    tables: Final = (TABLE,)
+    requires: Final = ("matmuls", "ragged_dots", "collectives")
+    rules: Final = (DENSE, DROPS, ROUTING)
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._moe_run import run

@@ -3,7 +3,6 @@ transfers overlap with compute."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import COMMON, Cell, Column, Measure, PassResult, Rule, Summary, Table
@@ -145,7 +144,6 @@ EXPOSED: Final = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class OffloadPass:
     """One row a logical move, however many instructions spell it.
 
@@ -153,10 +151,12 @@ class OffloadPass:
     slice, update or copy in a fusion or wrapper), `repeat` (further placements of the same value).
     """
 
-    name: str = "offload"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ("async_pairs", "residuals")
-    rules: tuple[Rule, ...] = (UNMATCHED, EXPOSED)
+    __slots__ = ()
+
+    name: Final = "offload"
+    tables: Final = (TABLE,)
+    requires: Final = ("async_pairs", "residuals")
+    rules: Final = (UNMATCHED, EXPOSED)
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._offload_run import run

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import Column, PassResult, Table
 
@@ -33,14 +32,15 @@ TABLE = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class OpcodesPass:
     """One row an opcode, the most frequent first; equal ones by name."""
 
-    name: str = "opcodes"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ()
-    rules: tuple[()] = ()
+    __slots__ = ()
+
+    name: Final = "opcodes"
+    tables: Final = (TABLE,)
+    requires: Final = ()
+    rules: Final = ()
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         return PassResult({"opcodes": _rows(program)})

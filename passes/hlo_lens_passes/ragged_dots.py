@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import COMMON, Cell, Column, Measure, PassResult, Rule, Summary, Table
@@ -164,14 +163,15 @@ PADDED = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class RaggedDotsPass:
     """One row a ragged dot: still there, grouped, in a kernel, or expanded."""
 
-    name: str = "ragged_dots"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ("matmuls", "custom_calls", "modules")
-    rules: tuple[Rule, ...] = (PADDED,)
+    __slots__ = ()
+
+    name: Final = "ragged_dots"
+    tables: Final = (TABLE,)
+    requires: Final = ("matmuls", "custom_calls", "modules")
+    rules: Final = (PADDED,)
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._ragged_dots_run import run

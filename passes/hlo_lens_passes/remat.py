@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import COMMON, Cell, Column, Measure, PassResult, Rule, Summary, Table
@@ -191,7 +190,6 @@ RULES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class RematPass:
     """Regions of a module in text order, framework before compiler; operations by region.
 
@@ -199,10 +197,12 @@ class RematPass:
     Members of remat_ops: `operation`, `twin`.
     """
 
-    name: str = "remat"
-    tables: tuple[Table, ...] = (REGIONS, OPERATIONS)
-    requires: tuple[str, ...] = ("collectives", "custom_calls", "matmuls", "residuals")
-    rules: tuple[Rule, ...] = RULES
+    __slots__ = ()
+
+    name: Final = "remat"
+    tables: Final = (REGIONS, OPERATIONS)
+    requires: Final = ("collectives", "custom_calls", "matmuls", "residuals")
+    rules: Final = RULES
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._remat_run import run

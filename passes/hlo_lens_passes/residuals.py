@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import COMMON, Cell, Column, Measure, PassResult, Rule, Summary, Table
@@ -106,7 +105,6 @@ OFFLOAD_IGNORED: Final = Rule(
 RULES: Final = (SAVES_NOTHING, OFFLOAD_IGNORED)
 
 
-@dataclass(frozen=True, slots=True)
 class ResidualsPass:
     """Rows in the order loops, barriers, values outside of loops; inside of these, text order.
 
@@ -115,10 +113,12 @@ class ResidualsPass:
     backward instruction that takes a direct one).
     """
 
-    name: str = "residuals"
-    tables: tuple[Table, ...] = (TABLE,)
-    requires: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = RULES
+    __slots__ = ()
+
+    name: Final = "residuals"
+    tables: Final = (TABLE,)
+    requires: Final = ()
+    rules: Final = RULES
 
     def run(self, program: Program, facts: Facts) -> PassResult:
         from hlo_lens_passes._residuals_run import run

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import entry_points
 
+import pytest
 from hlo_lens_passes import _collective_tables
 
 from hlo_lens.analysis.collectives import KINDS
-from hlo_lens.facts import discover_passes
+from hlo_lens.facts import ENTRY_POINT_GROUP, discover_passes
 
 # Private modules that hold schemas and rules, as data.
 SCHEMAS = ("_table", "_tables", "_rules")
@@ -32,6 +34,13 @@ def test_passes_are_discovered_without_what_they_run() -> None:
     private = {name for name in found if name.startswith("hlo_lens_passes._")}
     assert [name for name in private if not name.endswith(SCHEMAS)] == []
     assert [name for name in found if name.startswith(("hlo_lens.analysis", "hlo_lens.hlo"))] == []
+
+
+def test_packages_are_looked_into_only_where_one_has_a_pass() -> None:
+    if entry_points(group=ENTRY_POINT_GROUP):
+        pytest.skip("a package with a pass is installed here")
+    found = imported_by("from hlo_lens.facts import discover_passes\ndiscover_passes()")
+    assert "importlib.metadata" not in found - imported_by("")
 
 
 def test_the_schema_names_every_collective_the_analysis_knows() -> None:

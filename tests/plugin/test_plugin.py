@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,6 +115,15 @@ def test_an_entry_point_to_nothing(plugin: Path) -> None:
     install(plugin, "", entry="nowhere:PASS")
     [finding] = [one for one in Facts(program()).findings if one.rule == "plugin-broken"]
     assert finding.message.startswith("pass broken cannot be loaded: ModuleNotFoundError")
+
+
+def test_a_plugin_in_an_archive(plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(plugin, "raise RuntimeError('no such driver')")
+    archive = shutil.make_archive(str(plugin.parent / "packed"), "zip", plugin)
+    shutil.rmtree(plugin)
+    monkeypatch.syspath_prepend(archive)
+    [finding] = [one for one in Facts(program()).findings if one.rule == "plugin-broken"]
+    assert "RuntimeError: no such driver" in finding.message
 
 
 def test_a_plugin_that_claims_a_built_in_table_is_left_out(plugin: Path) -> None:
