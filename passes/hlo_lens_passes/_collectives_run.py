@@ -14,14 +14,13 @@ from hlo_lens_passes._collective_axes import SIDE_FILE, axes_of, meshes_of
 from hlo_lens_passes._collective_flow import Flow
 from hlo_lens_passes._collective_hosts import SIDE_FILE as PROVENANCE
 from hlo_lens_passes._collective_hosts import hosts_of
-from hlo_lens_passes._collective_logical import Logical, logical_collectives, windowed_wire
+from hlo_lens_passes._collective_logical import Logical, windowed_wire
 from hlo_lens_passes._collective_tables import SHARED
 from hlo_lens_passes._collective_training import TrainingLoops, under_checkpoint
 from hlo_lens_passes._named_scopes import named_scope
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
-    from hlo_lens.facts import Facts
     from hlo_lens.program import Program
 
 _PLACE: Final = tuple(column.name for column in COMMON if column.name != "id")
@@ -30,14 +29,14 @@ _STAYS: Final = frozenset(("bitcast", "copy"))
 """What a value passes on the way to its first real use; converts compute."""
 
 
-def run(program: Program, facts: Facts) -> PassResult:
-    """The rows of both tables, with their members."""
+def run(program: Program, found: Sequence[Sequence[Logical]]) -> PassResult:
+    """The rows of both tables, with their members. found: the collectives of each module."""
     rows: list[dict[str, object]] = []
     values: list[dict[str, object]] = []
     members: list[Member] = []
     for position, module in enumerate(program.modules):
         described = _Described(program, position, module)
-        for logical, row, arrays in described.rows():
+        for logical, row, arrays in described.rows(found[position]):
             members += _members(logical, len(rows), position)
             members += _ways(arrays, len(values), position)
             values += _values(logical, row, arrays, len(rows))
@@ -59,8 +58,9 @@ class _Described:
         self.hosts = hosts_of(program.side_files.get(PROVENANCE))
         self.trips = {loop.instr: loop.trip_count for loop in self.analysis.loops}
 
-    def rows(self) -> Iterator[tuple[Logical, dict[str, object], list[Array]]]:
-        found = logical_collectives(self.analysis.module, self.analysis.graph)
+    def rows(
+        self, found: Sequence[Logical]
+    ) -> Iterator[tuple[Logical, dict[str, object], list[Array]]]:
         known = Arrays(self.analysis, self.flow, self.training, found)
         for logical in found:
             row = self._place(logical)

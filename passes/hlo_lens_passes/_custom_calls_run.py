@@ -26,19 +26,18 @@ from hlo_lens_passes._kernel_names import kernel_name
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
-    from hlo_lens.facts import Facts
     from hlo_lens.program import Program
 
 # What stands for no work of its own: nothing is asked of its operands.
 _PLUMBING: Final = frozenset(("buffer", "layout", "sharding"))
 
 
-def run(program: Program, facts: Facts) -> PassResult:
-    """One row a written custom call, with its members, and the findings."""
+def run(program: Program, broken: Sequence[Finding]) -> PassResult:
+    """One row a written custom call, with its members, and the findings, the `broken` first."""
     known = catalogue()
     rows: list[dict[str, object]] = []
     members: list[Member] = []
-    findings = [Finding("catalogue-broken", "warning", why) for why in known.broken]
+    findings = [*broken]
     for position, module in enumerate(program.modules):
         analysis = program.analysis(module)
         runs: list[again.Run] = []

@@ -27,9 +27,17 @@ class CollectivesPass:
     rules: Final = ()
 
     def run(self, program: Program, facts: Facts) -> PassResult:
+        from hlo_lens_passes._collective_logical import logical_collectives
+
+        found = [
+            logical_collectives(module, program.analysis(module).graph)
+            for module in program.modules
+        ]
+        if not any(found):  # a program for one device does not wait for what describes them
+            return PassResult({})
         from hlo_lens_passes._collectives_run import run
 
-        return run(program, facts)
+        return run(program, found)
 
 
 PASS = CollectivesPass()

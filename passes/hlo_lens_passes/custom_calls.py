@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hlo_lens.facts import PassResult
+from hlo_lens.facts import Finding, PassResult
 from hlo_lens_passes._call_table import RULES, TABLE
 
 if TYPE_CHECKING:
@@ -23,9 +23,15 @@ class CustomCallsPass:
     rules: Final = RULES
 
     def run(self, program: Program, facts: Facts) -> PassResult:
+        from hlo_lens_passes._calls import custom_calls
+        from hlo_lens_passes._catalogue import catalogue
+
+        broken = [Finding("catalogue-broken", "warning", why) for why in catalogue().broken]
+        if not any(True for module in program.modules for _ in custom_calls(module.computations)):
+            return PassResult({}, findings=broken)
         from hlo_lens_passes._custom_calls_run import run
 
-        return run(program, facts)
+        return run(program, broken)
 
 
 PASS = CustomCallsPass()

@@ -43,5 +43,22 @@ def test_packages_are_looked_into_only_where_one_has_a_pass() -> None:
     assert "importlib.metadata" not in found - imported_by("")
 
 
+def test_a_program_without_collectives_and_calls_does_not_wait_for_what_describes_them() -> None:
+    found = imported_by(
+        "from hlo_lens import parse\n"
+        "from hlo_lens.facts import Facts\n"
+        "from hlo_lens.program import Program\n"
+        "text = 'HloModule m\\nENTRY e {\\n  ROOT a = f32[] parameter(0)\\n}\\n'\n"
+        "facts = Facts(Program([parse(text)]))\n"
+        "assert facts.rows('collectives') == facts.rows('custom_calls') == []\n"
+        "assert not facts.findings"
+    )
+    assert not found & {
+        "hlo_lens.decode.kernels",
+        "hlo_lens_passes._collectives_run",
+        "hlo_lens_passes._custom_calls_run",
+    }
+
+
 def test_the_schema_names_every_collective_the_analysis_knows() -> None:
     assert _collective_tables.KINDS == KINDS
