@@ -17,6 +17,17 @@ from hlo_lens.hlo import Computation, Instruction
 
 _ENTERED = {"fusion": "calls", "call": "to_apply", "async-start": "calls"}
 _HANDED_ON = frozenset(("opt-barrier", "optimization-barrier", "domain"))
+# Of several arrays at once: each result is that of its own operand. In which element of the tuple
+# that a start gives the results are; `all-reduce-start` gives them bare.
+_RESULTS = {
+    "all-gather": (),
+    "all-gather-start": (1,),
+    "all-reduce": (),
+    "all-reduce-start": (),
+    "collective-permute": (),
+    "collective-permute-start": (1,),
+    "reduce-scatter": (),
+}
 _MOST_DEEP = 64  # calls inside each other, and tuples; a text may call itself
 
 
@@ -45,6 +56,8 @@ def origins(
         yield from _operand(instr, 0, (1, *path), via)
     elif opcode == "async-start" and path[:1] == (0,) and len(path) > 1:
         yield from _operand(instr, path[1], path[2:], via)
+    elif (own := _operand_of_result(instr, path)) is not None:
+        yield from _operand(instr, *own, via)
     elif len(via) >= _MOST_DEEP or len(path) >= _MOST_DEEP:
         return
     elif opcode == "while":
@@ -61,6 +74,23 @@ def origins(
             return
         for index in instr.computation.operand_indices(instr.index):
             yield Value(Instruction(instr.computation, index), (), via), False
+
+
+def _operand_of_result(
+    instr: Instruction, path: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]] | None:
+    """Of a collective of several arrays, or its done: the operand that element `path` is of, and
+    the element of that; None where it is of all."""
+    opcode = instr.opcode
+    if opcode.endswith("-done") and path:
+        results = _RESULTS.get(f"{opcode.removesuffix('-done')}-start")
+        return None if results is None else (0, (*results, *path))
+    results = _RESULTS.get(opcode)
+    if results is None or len(instr.computation.operand_indices(instr.index)) < 2:
+        return None
+    # A start gives its operands too, at 0.
+    rest = path[len(results) :] if path[: len(results)] == results else path[1:]
+    return (rest[0], rest[1:]) if rest else None
 
 
 def inputs(graph: CallGraph, instr: Instruction) -> Iterator[tuple[int, Value, bool]]:
@@ -135,6 +165,12 @@ class Destinations:
             yield Value(user, (position, *path), via)
         elif opcode in ("while", "conditional", "call") and self.entered(user):
             yield from self._entering(user, position, path, via)
+        elif opcode.endswith("-done") and f"{opcode[:-5]}-start" in _RESULTS:
+            results = _RESULTS[f"{opcode[:-5]}-start"]
+            if not path or path[: len(results)] == results:
+                yield Value(user, path[len(results) :], via)
+        elif opcode in _RESULTS and len(user.computation.operand_indices(user.index)) > 1:
+            yield Value(user, (*_RESULTS[opcode], position, *path), via)
         else:
             yield Value(user, (), via)
 

@@ -268,6 +268,29 @@ ENTRY main {
     assert all_behind(text, "g") == {"done", "update", "start", "t", "m", "q", "y"}
 
 
+COMBINED = """HloModule m
+ENTRY main {
+  x = f32[4] parameter(0)
+  y = f32[8] parameter(1)
+  start = ((f32[4], f32[8]), (f32[8], f32[16])) all-gather-start(x, y), dimensions={0}
+  done = (f32[8], f32[16]) all-gather-done(start)
+  both = (f32[4], f32[8]) all-reduce(x, y), to_apply=add
+  one = f32[8] all-gather(x), dimensions={0}
+  ROOT g = f32[16] get-tuple-element(done), index=1
+}
+"""
+
+
+def test_each_result_of_a_collective_is_of_its_own_operand() -> None:
+    assert behind(COMBINED, "g") == ["done#1"]
+    assert behind(COMBINED, "done", 1) == ["start#1#1"]
+    assert behind(COMBINED, "start", 1, 1) == ["y"]
+    assert behind(COMBINED, "start", 0, 0) == ["x"]
+    assert behind(COMBINED, "both", 0) == ["x"]
+    assert behind(COMBINED, "both") == behind(COMBINED, "start", 1) == ["x", "y"]
+    assert behind(COMBINED, "one") == ["x"]
+
+
 def test_sugar_names_the_element() -> None:
     text = """HloModule m
 ENTRY main {
@@ -383,6 +406,13 @@ def test_forward_fusions_and_starts_are_not_entered_and_left_from_inside() -> No
     assert ahead(ASYNC, "n") == ["start#1 out"]
     assert ahead(ASYNC, "start", 1) == ["done"]
     assert ahead(ASYNC, "start", 0) == []
+
+
+def test_forward_an_operand_of_a_collective_is_its_own_result() -> None:
+    assert ahead(COMBINED, "y") == ["start#1#1", "both#1"]
+    assert ahead(COMBINED, "start", 1, 1) == ["done#1"]
+    assert ahead(COMBINED, "start", 0, 1) == []
+    assert ahead(COMBINED, "done", 0) == []
 
 
 def test_forward_sugar_names_the_element() -> None:
