@@ -124,8 +124,18 @@ class ComputationFacts:
 
 
 def find(module: Module, wanted: str) -> tuple[list[Instruction], list[Computation]]:
-    """What `wanted` means: `name`, `%name`, `computation/name`, `#id`, or a computation's name."""
-    wanted = wanted.strip()
+    """What `wanted` means: `name`, `%name`, `computation/name`, `#id`, or a computation's name.
+
+    Where no name is that, a parameter of the entry by its op_name, which is jax's name of the
+    argument: `state['params']['head']`.
+    """
+    found, named = _by_name(module, wanted.strip())
+    if not found and not named:
+        found = [one for one in module.entry.parameters if one.op_name == wanted.strip()]
+    return found, named
+
+
+def _by_name(module: Module, wanted: str) -> tuple[list[Instruction], list[Computation]]:
     if wanted.startswith("#") and (id := whole_number(wanted[1:])) is not None:
         return ([module.instruction(id)] if id < module.instruction_count else []), []
     place, slash, name = wanted.rpartition("/")

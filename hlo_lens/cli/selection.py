@@ -84,8 +84,8 @@ _OPTIONS = (
         "--radius",
         metavar="N",
         type=click.IntRange(min=0),
-        help="How many computing instructions away a neighbour may be; 2 with --around, else what "
-        "the view says.",
+        help="How many computing instructions away a neighbour may be; 2 with --around, 1 where a "
+        "row is a single instruction, else what the view says.",
     ),
     click.option(
         "--from", "start", metavar="NAME", help="Draw the operand paths from this instruction …"

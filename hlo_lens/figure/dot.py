@@ -86,10 +86,13 @@ def _frame(
 ) -> Iterator[graphviz.Digraph]:
     """The frame around a panel, with its heading."""
     heading = [f"<B>{one}</B>" for one in _folded(panel.title or panel.name)]
-    beside = [panel.name] if panel.title and panel.title != panel.name else []
+    is_told = (panel.title or panel.name).partition(" (")[0] == panel.name
+    beside = [] if is_told else [panel.name]
     heading += [_small(theme, one) for one in _folded(" · ".join([*beside, panel.stage]))]
     if isinstance(panel, Panel):
-        lines = panel.heading[:_MOST_HEADING]
+        lines = list(panel.heading[:_MOST_HEADING])
+        if more := len(panel.heading) - len(lines):
+            lines.append(f"and {count_text(more)} more")
         heading += [text(textwrap.shorten(one, _CAPTION, placeholder=" …")) for one in lines]
     with graph.subgraph(name=id) as frame:
         frame.attr(

@@ -7,6 +7,7 @@ import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -163,11 +164,12 @@ def draw(
 ) -> Figure:
     """A figure of what is asked for, of each program a panel.
 
-    view: a named view. table with row or where: the members of these rows. around: names of
-    instructions, with their neighbours `radius` computing steps away. start and end: what lies on
-    the operand paths from the one to the other. Nothing of these: the whole module, if it has at
-    most `nodes` (40 by default) instructions to draw. keep: kinds of instructions that are drawn
-    too, of those that `known` leaves out. titles: the heading of each program's panel.
+    view: a named view. table with row or where: the members of these rows; a single one with its
+    neighbours, unless `radius` is 0. around: names of instructions, with their neighbours `radius`
+    computing steps away. start and end: what lies on the operand paths from the one to the other,
+    the shortest first. Nothing of these: the whole module, if it has at most `nodes` (40 by
+    default) instructions to draw. keep: kinds of instructions that are drawn too, of those that
+    `known` leaves out. titles: the heading of each program's panel.
 
     A view of the schedule shows one computation: that of `around`, by itself or by an instruction
     in it; nothing else chooses a part of it.
@@ -215,6 +217,7 @@ def draw(
                 keep=keep,
             )
         )
+    panels = _told_apart(panels)
     by = color or (chosen.color if chosen is not None else "phase")
     families = known.families.names if known.families is not None else {}
     return Figure(
@@ -224,6 +227,35 @@ def draw(
         _PHASES if by == "phase" else families,
         theme,
     )
+
+
+def _told_apart(panels: Sequence[Panel | Lanes]) -> list[Panel | Lanes]:
+    """Panels without a title whose modules have one name, each headed by what of its path is its
+    own as well. A title that was given stays as it is."""
+    by_name: dict[str, list[Panel | Lanes]] = {}
+    for one in panels:
+        if not one.title:
+            by_name.setdefault(one.name, []).append(one)
+    titles: dict[int, str] = {}
+    for name, same in by_name.items():
+        own = _own_parts([Path(one.file or "").parts for one in same])
+        if all(own) and len(set(own)) == len(own) > 1:
+            ends = (os.path.join(*parts) for parts in own)
+            titles.update((id(one), f"{name} ({end})") for one, end in zip(same, ends, strict=True))
+    return [replace(one, title=titles.get(id(one), one.title)) for one in panels]
+
+
+def _own_parts(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The paths without the parts that all begin with, and without those that all end with where
+    something is left of each."""
+
+    def shared(several: Iterable[Iterable[str]]) -> int:
+        alike = takewhile(lambda parts: len(set(parts)) == 1, zip(*several, strict=False))
+        return sum(1 for _ in alike)
+
+    own = [path[shared(paths) :] for path in paths]
+    last = shared(reversed(path) for path in own)
+    return [path[: len(path) - last] for path in own] if last < min(map(len, own)) else own
 
 
 def _listed(value: str | Sequence[str]) -> Sequence[str]:
@@ -305,7 +337,7 @@ def _wanted(
 ) -> Wanted:
     wanted = Wanted() if view is None else wanted_of(view)
     if table is not None:
-        own = Select(table, where or "", ids=None if row is None else _ids(row))
+        own = Select(table, where or "", ids=None if row is None else _ids(row), told=True)
         wanted = replace(wanted, selects=(own, *wanted.selects))
     elif row is not None or where is not None:
         raise InputError("--row and --where", "they are about a table; name it with --table")
@@ -347,7 +379,8 @@ def _refuse_large(
 
 
 def views_with_rows(facts: Facts, known: Views | None = None) -> dict[str, int]:
-    """The named views that have something to draw of this program, with the number of rows.
+    """The named views that have something to draw of this program, with how many rows they draw
+    where there is room.
 
     Fills the tables that the views are of.
     """
@@ -358,7 +391,7 @@ def views_with_rows(facts: Facts, known: Views | None = None) -> dict[str, int]:
         if view.lanes is not None:
             count = _bars(facts, view.lanes)
         else:
-            count = sum(len(row_ids(facts, position, one)) for one in view.select)
+            count = sum(len(row_ids(facts, position, one)[: one.rows]) for one in view.select)
         if count:
             found[name] = count
     return found
@@ -426,8 +459,8 @@ def _left_out(one: Panel | Lanes) -> Iterator[str]:
         for why, n in sorted(one.left_out.items(), key=lambda item: item[0] != "others")
     ]
     if parts:
-        beside = "" if isinstance(one, Lanes) else " beside them"
-        yield f"left out{beside}: {', '.join(parts)}"
+        where = "" if isinstance(one, Lanes) else " of the same computations"
+        yield f"left out{where}: {', '.join(parts)}"
     yield from one.notes
 
 

@@ -126,8 +126,11 @@ class Neighbours:
 
 
 def between(analysis: ModuleAnalysis, first: Instruction, last: Instruction) -> list[Instruction]:
-    """The instructions on the operand paths from `first` to `last`, nearest to `last` first; empty
-    where there is no path. Raises `InputError` where more lies behind `last` than is looked at."""
+    """The instructions on the operand paths from `first` to `last`: those of the shortest path,
+    then the others, nearest to `last` first; empty where there is no path.
+
+    Raises `InputError` where more lies behind `last` than is looked at.
+    """
     start = Value(last)
     users: dict[Value, list[Value]] = {start: []}
     order = [start]
@@ -145,14 +148,19 @@ def between(analysis: ModuleAnalysis, first: Instruction, last: Instruction) -> 
                 users[before] = []
                 order.append(before)
             users[before].append(value)
-    on_a_path = {value for value in order if value.instr == first}
-    waiting = list(on_a_path)
+    waiting = [value for value in order if value.instr == first]
+    # What a value was first found from lies on the shortest way to `last`.
+    shortest = waiting[:1]
+    while shortest and shortest[-1] != start:  # which a text that calls itself reaches again
+        shortest.append(users[shortest[-1]][0])
+    on_a_path = set(waiting)
     for value in waiting:
         for user in users[value]:
             if user not in on_a_path:
                 on_a_path.add(user)
                 waiting.append(user)
-    found = dict.fromkeys(value.instr for value in order if value in on_a_path)
+    rest = (value for value in order if value in on_a_path)
+    found = dict.fromkeys(value.instr for value in (*shortest, *rest))
     return [instr for instr in found if not instr.implied]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from hlo_lens.analysis import ModuleAnalysis
@@ -125,8 +126,11 @@ def _add_nearby(
     def is_wanted(one: Instruction) -> bool:
         return not wanted.same_phase or analysis.phase(one).phase in phases
 
+    radius = wanted.radius
+    if radius is None:
+        radius = 1 if wanted.selects and len(chosen.roles) == 1 else 0
     found = Neighbours(analysis, pruning, is_wanted, wanted.neighbours)
-    for near, over in found.around(list(chosen.roles), wanted.radius):
+    for near, over in found.around(list(chosen.roles), radius):
         room = max(0, most - len(chosen.roles))
         over += max(0, len(near) - room)
         if over:
@@ -176,9 +180,18 @@ def _nodes(
             selected=bool(chosen.roles[instr]),
             phase=analysis.phase(instr).phase,
             family=families.get(instr.opcode),
+            notes=_argument(analysis, instr),
         )
         for instr in drawn
     )
+
+
+def _argument(analysis: ModuleAnalysis, instr: Instruction) -> tuple[str, ...]:
+    """jax's name of the argument that a parameter of the entry is; none where its own says it."""
+    if instr.opcode != "parameter" or instr.computation is not analysis.module.entry:
+        return ()
+    name = instr.op_name
+    return (name,) if name and re.sub(r"\W", "_", name) != instr.name.partition(".")[0] else ()
 
 
 def _families(facts: Facts, position: int, known: Views) -> Mapping[str, str]:

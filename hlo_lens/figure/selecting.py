@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from hlo_lens.facts import Cell, Facts, UnknownTableError
+from hlo_lens.facts import Cell, Facts, Table, UnknownTableError
 from hlo_lens.facts.sqlite import QueryError, check_condition, check_order, run_query
 from hlo_lens.figure.views import Frame, Select, View
 from hlo_lens.files import InputError
@@ -27,13 +27,14 @@ class NothingSelectedError(LookupError):
 class Wanted:
     """What to draw. Of `selects`, `around` and `between` any may be given; none: the whole module.
 
-    around: names, with the instructions at most `radius` computing steps away. between: two names
-    with what lies on the operand paths from the one to the other. The others: as in a view.
+    around: names, with the instructions at most `radius` computing steps away; None: one step
+    around a single one of a row, which says little alone, else none. between: two names with what
+    lies on the operand paths from the one to the other. The others: as in a view.
     """
 
     selects: tuple[Select, ...] = ()
     around: tuple[str, ...] = ()
-    radius: int = 0
+    radius: int | None = None
     between: tuple[str, str] | None = None
     frames: tuple[Frame, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
@@ -89,28 +90,34 @@ def select(
     for.
     """
     found = Selection()
-    counts = [0, 0]
     for one in wanted.selects:
-        ids = row_ids(facts, position, one)
-        counts[0] += len(ids)
+        all_ids = row_ids(facts, position, one)
+        ids = all_ids[: one.rows]
         members = _members(facts, position, one, ids, wanted.names, found.notes)
         taken = _take(found, members, one, most, weight)
-        counts[1] += taken
-        if one.label:
+        if one.label or one.told:
             labels = _labels(facts, position, one.table, one.label)
-            found.heading += [labels[id] for id in ids[:taken]]
+            found.heading += _counted(labels[id] for id in ids[:taken])
+        if taken < len(all_ids):
+            counts = f"{count_text(taken)} of {count_text(len(all_ids))}"
+            found.notes.append(f"{counts} rows of {one.table} drawn")
     module = facts.program.modules[position]
     for name in wanted.around:
         found.add(instruction_named(module, name), "asked for")
     if wanted.selects and not found.roles:
         raise NothingSelectedError(_nothing(facts, position, wanted.selects))
-    if counts[1] < counts[0]:
-        found.notes.append(f"{count_text(counts[1])} of {count_text(counts[0])} rows drawn")
     return found
 
 
+def _counted(labels: Iterable[str]) -> Iterator[str]:
+    """Each label once, with how many rows it tells of."""
+    for label, count in Counter(labels).items():
+        if label:
+            yield label if count == 1 else f"{count_text(count)} × {label}"
+
+
 def row_ids(facts: Facts, position: int, one: Select) -> list[int]:
-    """The ids of the rows that are asked for, in order."""
+    """The ids of the rows that are asked for, in order, also of those beyond `one.rows`."""
     try:
         facts.table(one.table)
     except UnknownTableError as problem:
@@ -119,7 +126,7 @@ def row_ids(facts: Facts, position: int, one: Select) -> list[int]:
     if one.ids is not None:
         where += f" AND id IN ({', '.join(map(str, one.ids))})"
     sql = f'SELECT id FROM "{one.table}" WHERE module = {position}{where}\n ORDER BY '
-    sql += f"{one.order or 'id'}\n LIMIT {-1 if one.rows is None else one.rows}"
+    sql += one.order or "id"
     try:
         if one.where:
             check_condition((facts,), one.table, one.where)
@@ -238,13 +245,14 @@ def frames_of(
 
 
 def _labels(facts: Facts, position: int, table_name: str, label: str) -> dict[int, str]:
-    """Of each row what `label` tells of it, by id."""
+    """Of each row what `label` tells of it, by id; where that is "", what the table itself does."""
     table = facts.table(table_name)
     at, module_at = table.position("id"), table.position("module")
+    cells = (Cell(label),) if label else _own_cells(table)
     try:
-        read = Cells(facts.program).reader(table, Cell(label))
+        readers = [Cells(facts.program).reader(table, cell) for cell in cells]
         return {
-            id: read(row) or label
+            id: " · ".join(filter(None, (read(row) for read in readers))) or label
             for row in facts.rows(table_name)
             if row[module_at] == position and isinstance(id := row[at], int)
         }
@@ -252,10 +260,22 @@ def _labels(facts: Facts, position: int, table_name: str, label: str) -> dict[in
         raise InputError(f"a label of {table_name}", str(problem.args[0])) from None
 
 
+def _own_cells(table: Table) -> tuple[Cell, ...]:
+    """What a report groups the rows of a table by; of a table without a summary, its sentences."""
+    if table.summary is not None:
+        return table.summary.by
+    return tuple(Cell(name) for name in ("message", "evidence") if name in table.names)[:1]
+
+
 def _nothing(facts: Facts, position: int, selects: Sequence[Select]) -> str:
     tables = " and ".join(dict.fromkeys(one.table for one in selects))
     stage = facts.program.stages[position]
     where = _told(selects[0]) if len(selects) == 1 else ""
+    for one in selects:
+        there = dict.fromkeys(member.role for member in facts.members(one.table))
+        if there and one.roles and not there.keys() & {*one.roles}:
+            roles, known = ", ".join(one.roles), ", ".join(there)
+            return f"no row of {one.table} has a member {roles}; there are: {known}"
     others = [
         other
         for at, other in enumerate(facts.program.stages)

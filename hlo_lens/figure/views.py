@@ -31,7 +31,8 @@ class Select:
     """Rows whose members are drawn: those of `table` for which the SQL condition `where` holds, in
     `order`, at most `rows`; of them the members in `roles`, or all: at most `each` of a row and
     role, and `members` of all rows. `label`: what is told of each row, with its columns in braces.
-    `ids`: only the rows with these ids, for which a file has no key.
+    `ids`: only the rows with these ids; `told`: without a label, what a report groups the rows by.
+    A file has no key for these two.
     """
 
     table: str
@@ -42,6 +43,7 @@ class Select:
     members: int | None = None
     each: int | None = None
     label: str = ""
+    told: bool = False
     ids: tuple[int, ...] | None = None
 
 
@@ -193,7 +195,7 @@ def _view(given: Mapping[str, Any]) -> View:
     )
 
 
-_SELECT: frozenset[str] = frozenset(one.name for one in fields(Select)) - {"ids"}
+_SELECT: frozenset[str] = frozenset(one.name for one in fields(Select)) - {"ids", "told"}
 
 
 def _select(given: Mapping[str, Any], where: str) -> Select:

@@ -180,13 +180,13 @@ def test_options_mean_what_they_mean_in_python(cli: Cli, chain: Path, products: 
     assert drawn(chain, "--around", "d", "--radius", "1") == ["c", "d", "e"]
     assert drawn(chain, "--around", "a", "--around", "f", "--radius", "0") == ["a", "f"]
     assert drawn(chain, "--from", "b", "--to", "d") == ["b", "c", "d"]
-    assert drawn(chain, "--from", "b", "--to", "f", "--nodes", "3") == ["b", "e", "f"]
-    assert drawn(products, "--table", "matmuls", "--row", "1") == ["q"]
+    assert drawn(chain, "--from", "b", "--to", "f", "--nodes", "3") == ["b", "c", "f"]
+    assert drawn(products, "--table", "matmuls", "--row", "1", "--radius", "0") == ["q"]
     assert drawn(products, "--table", "matmuls", "--row", "0", "--row", "1") == ["p", "q"]
-    assert drawn(products, "--table", "matmuls", "--where", "id = 0") == ["p"]
-    assert drawn(products, "--table", "matmuls", "--where", "id = 0", "--radius", "1") == [
-        "a", "b", "p", "c", "q"
-    ]  # fmt: skip
+    first = ("--table", "matmuls", "--where", "id = 0")
+    assert drawn(products, *first, "--radius", "0") == ["p"]
+    around = ["a", "b", "p", "c", "q"]
+    assert drawn(products, *first, "--radius", "1") == drawn(products, *first) == around
 
 
 def test_kinds_that_are_kept(cli: Cli, tmp_path: Path) -> None:
@@ -227,6 +227,19 @@ def test_a_title_is_of_every_module_of_a_dump(cli: Cli, tmp_path: Path) -> None:
     titles = ("--title", "first", "--title", "second")
     out = cli("figure", tmp_path / "missing.hlo", dump, "--module", "*", *titles).out
     assert (out.count("<B>first</B>"), out.count("<B>second</B>")) == (0, 2)
+
+
+def test_files_of_one_name_are_told_apart_unless_their_titles_are_given(
+    cli: Cli, tmp_path: Path
+) -> None:
+    files = [tmp_path / name / "step.hlo" for name in ("none", "full")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(CHAIN)
+    out = cli("figure", *files).out
+    assert "<B>chain (none)</B>" in out
+    assert "<B>chain (full)</B>" in out
+    assert cli("figure", *files, "--title", "same", "--title", "same").out.count("<B>same</B>") == 2
 
 
 def test_themes_and_colours(cli: Cli, products: Path) -> None:

@@ -164,6 +164,16 @@ def test_the_ways_to_name_an_instruction(show: Show, name: str) -> None:
     assert (found["kind"], found["computation"], found["name"]) == ("instruction", "fused", "add.1")
 
 
+def test_a_parameter_is_found_by_the_name_of_its_argument(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "step.hlo"
+    argument = r"""parameter(0), metadata={op_name="state[0][\'w\']"}"""
+    path.write_text(HLO.replace("%x.1 = f32[8]{0} parameter(0)", f"%x.1 = f32[8]{{0}} {argument}"))
+    ran = cli("show", path, "state[0]['w']")
+    assert (ran.code, ran.err) == (0, "")
+    assert "%x.1 = f32[8]{0} parameter(0)" in ran.out
+    assert cli("show", path, "state[0]").code == 1
+
+
 def test_a_name_of_several_is_listed(cli: Cli, file: Path) -> None:
     ran = cli("show", file, "add.1")
     assert (ran.code, ran.out) == (1, "")

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import pytest
 from hlo_lens.figure import THEMES, Figure, Frame, Select, View, draw
 from hlo_lens.figure.layout import LayoutError, render
 from hlo_lens.files import InputError
+from hlo_lens.hlo import parse
 from hlo_lens.present.quantities import visible
+from hlo_lens.program import Program
 from tests.figure.test_framing import STEP
 from tests.figure.test_panels import ASYNC, FUSED, LOOP, MOVES, SHARED
 from tests.figure.test_selecting import CHAIN
@@ -232,8 +235,8 @@ def test_themes_differ_in_colours_only() -> None:
 def test_the_caption_says_what_is_left_out() -> None:
     one = figure(MOVES, around="b", radius=1)
     assert one.caption[0] == (
-        "3 of 17 instructions are drawn; left out beside them: 3 of other things, "
-        "5 of constants, 4 of tuples, 2 of layout, shape or dtype"
+        "3 of 17 instructions are drawn; left out of the same computations: "
+        "3 of other things, 5 of constants, 4 of tuples, 2 of layout, shape or dtype"
     )
     assert re.fullmatch(r"drawn by hlolens \S+", one.caption[-1])
     for sentence in one.caption:
@@ -257,6 +260,36 @@ def test_the_caption_tells_modules_of_one_title_apart() -> None:
     one = draw(facts, around="a", radius=0, titles=["dump", "dump"])
     assert one.caption[0].startswith("dump (chain): 1 of 7 instructions")
     assert one.caption[1].startswith("dump (moves): 1 of 17 instructions")
+
+
+def test_panels_without_a_title_are_told_apart_by_their_files() -> None:
+    def title(*files: str | None, titles: Sequence[str] = ()) -> str:
+        programs = [Program([parse(CHAIN, filename=file)]) for file in files]
+        return draw(programs, around="a", radius=0, titles=titles).title
+
+    assert title("hlo/none/step.hlo", "hlo/full/step.hlo") == "chain (none) | chain (full)"
+    assert title("hlo/one.hlo", "hlo/two.hlo") == "chain (one.hlo) | chain (two.hlo)"
+    assert title("a/x/s.hlo", "b/y/s.hlo", "b/z/s.hlo") == "chain (a/x) | chain (b/y) | chain (b/z)"
+    assert title("s/s", "s/s/s") == "chain"  # no part is the first one's own
+    assert title("a.hlo", None) == title("a.hlo", "a.hlo") == "chain"
+    assert title("a.hlo", "b.hlo", titles=["one"]) == "one | chain"
+    assert title("a.hlo", "b.hlo", titles=["one", "one"]) == "one"
+
+
+def test_the_name_of_a_module_is_told_beside_a_title_that_does_not_say_it() -> None:
+    files = [Program([parse(CHAIN, filename=name)]) for name in ("a.hlo", "b.hlo")]
+    assert "chain ·" not in figure(CHAIN, around="a").dot()
+    assert "chain ·" not in draw(files, around="a").dot()
+    assert draw(files, around="a", titles=["one"]).dot().count("chain ·") == 1
+
+
+def test_what_is_told_of_more_rows_than_fit_above_a_panel_is_counted() -> None:
+    marks = [{"of": "a", "size": str(size)} for size in range(8)]
+    one = figure(CHAIN, marks=marks, view=View("v", "x", select=(Select("marks", label="{size}"),)))
+    assert "<BR/>5<BR/>and 2 more>" in one.dot()
+    marks = marks[:6]
+    one = figure(CHAIN, marks=marks, view=View("v", "x", select=(Select("marks", label="{size}"),)))
+    assert "more>" not in one.dot()
 
 
 def test_what_is_no_format_or_theme_is_a_sentence() -> None:

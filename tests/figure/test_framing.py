@@ -108,7 +108,7 @@ def test_the_roles_of_a_call_are_told_in_its_frame() -> None:
     marks = [{"product": "m", "kernel": "k"}]
     panel = drawn(FUSED, marks=marks, table="marks")
     assert frames(panel) == {"": [], "%k fusion | kernel": ["m"]}
-    panel = drawn(FUSED, marks=[{"kernel": "k"}], table="marks")
+    panel = drawn(FUSED, marks=[{"kernel": "k"}], table="marks", radius=0)
     assert frames(panel) == {"": ["k"]}
 
 

@@ -333,6 +333,39 @@ def test_neighbours_of_an_instruction_of_thousands_of_operands() -> None:
     assert process_time() - began < 3  # 7 with a look at all operands for each element
 
 
+# --- arguments of the program ---------------------------------------------------------------------
+
+ARGUMENTS = r"""HloModule step
+inner {
+  Arg_9 = f32[4] parameter(0), metadata={op_name="jit(f)/x"}
+  ROOT m = f32[4] tanh(Arg_9)
+}
+ENTRY main {
+  Arg_0.1 = f32[4] parameter(0), metadata={op_name="state[0][\'head\']"}
+  batch__x__.2 = f32[4] parameter(1), metadata={op_name="batch[\'x\']"}
+  y = f32[4] parameter(2)
+  a = f32[4] add(Arg_0.1, batch__x__.2), metadata={op_name="jit(f)/add"}
+  k = f32[4] call(a), to_apply=inner
+  ROOT b = f32[4] add(k, y)
+}
+"""
+
+
+def test_a_parameter_is_told_by_the_name_of_the_argument_that_its_own_does_not_say() -> None:
+    panel = drawn(ARGUMENTS, around=["Arg_0.1", "batch__x__.2", "y", "a", "Arg_9"], radius=0)
+    assert {node.name: node.notes for node in panel.nodes if node.notes} == {
+        "Arg_0.1": ("state[0]['head']",)
+    }
+
+
+def test_a_parameter_is_found_by_the_name_of_its_argument() -> None:
+    assert names(drawn(ARGUMENTS, start="state[0]['head']", end="a")) == ["Arg_0.1", "a"]
+    assert names(drawn(ARGUMENTS, around="batch['x']", radius=0)) == ["batch__x__.2"]
+    for other in ("jit(f)/x", "jit(f)/add", "state[0]"):
+        with pytest.raises(InputError, match="no such instruction in step"):
+            drawn(ARGUMENTS, around=other)
+
+
 # --- from one to another --------------------------------------------------------------------------
 
 
@@ -350,13 +383,41 @@ def test_from_before_a_call_to_behind_it_leads_through_what_is_called() -> None:
     assert names(drawn(LOOP, start="a", end="b")) == ["m", "n", "a", "b"]
 
 
-def test_of_a_long_way_the_nearest_to_its_end_is_drawn() -> None:
+WAYS = """HloModule ways
+ENTRY main {
+  x = f32[4] parameter(0)
+  a = f32[4] negate(x)
+  p = f32[4] sine(a)
+  q = f32[4] cosine(p)
+  r = f32[4] tanh(q)
+  d = f32[4] abs(r)
+  e = f32[4] sqrt(r)
+  b = f32[4] exponential(a)
+  c = f32[4] log(b)
+  ROOT f = f32[4] custom-call(d, e, c), custom_call_target="three"
+}
+"""
+
+
+def test_of_many_ways_the_shortest_is_drawn_then_what_is_nearest_to_the_end() -> None:
+    panel = drawn(WAYS, start="a", end="f", nodes=4)
+    assert names(panel) == ["a", "b", "c", "f"]
+    assert walked(panel) == ["a-[p q r d]>f", "a>b", "b>c", "c>f"]
+    assert panel.notes == ("5 more instructions lie on the paths between",)
+    panel = drawn(WAYS, start="a", end="f", nodes=6)
+    assert names(panel) == ["a", "d", "e", "b", "c", "f"]
+    assert walked(panel) == ["a-[p q r]>d", "a-[p q r]>e", "a>b", "b>c", "c>f", "d>f", "e>f"]
+
+
+def test_of_a_way_that_is_too_long_its_beginning_is_drawn() -> None:
     panel = drawn(CHAIN, start="a", end="f", nodes=4)
-    assert names(panel) == ["a", "d", "e", "f"]
-    assert panel.notes == ("2 more instructions lie on the paths between",)
-    assert walked(panel) == ["a-[b c]>d", "d>e", "e>f"] or walked(panel) == [
-        "a-[c]>d", "d>e", "e>f"
-    ]  # fmt: skip
+    assert names(panel) == ["a", "c", "d", "f"]
+    assert walked(panel) == ["a>c", "c>d", "d-[e]>f"]
+
+
+def test_a_way_into_what_calls_itself_ends() -> None:
+    text = SHARED.replace("n = f32[4] negate(m)", "n = f32[4] call(m), to_apply=f")
+    assert names(drawn(text, start="a", end="m")) == ["m", "a"]
 
 
 def test_more_behind_an_instruction_than_is_looked_at_is_refused(

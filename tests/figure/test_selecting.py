@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hlo_lens.facts import Cell, Summary
 from hlo_lens.figure import Frame, NothingSelectedError, Select, View, draw, views
 from hlo_lens.figure.selecting import Wanted, select
 from hlo_lens.files import InputError
@@ -61,14 +62,15 @@ def test_rows_may_be_named_or_chosen_by_a_condition() -> None:
     marks = [{"of": "a", "size": "3"}, {"of": "b", "size": "5"}, {"of": "c", "size": "7"}]
     assert names(drawn(CHAIN, marks=marks, table="marks", row=[2, 0])) == ["a", "c"]
     assert names(drawn(CHAIN, marks=marks, table="marks", where="size > 4")) == ["b", "c"]
-    assert names(drawn(CHAIN, marks=marks, table="marks", row=[0, 1], where="size > 4")) == ["b"]
+    panel = drawn(CHAIN, marks=marks, table="marks", row=[0, 1], where="size > 4", radius=0)
+    assert names(panel) == ["b"]
 
 
 def test_a_condition_may_ask_other_tables_and_end_in_a_comment() -> None:
     marks = [{"of": "a"}, {"of": "d"}]
     where = """EXISTS (SELECT 1 FROM members JOIN instructions ON instructions.id = members.instr
         WHERE members."table" = 'marks' AND members.row = marks.id AND opcode = 'sine') -- such"""
-    assert names(drawn(CHAIN, marks=marks, table="marks", where=where)) == ["d"]
+    assert names(drawn(CHAIN, marks=marks, table="marks", where=where, radius=0)) == ["d"]
 
 
 def test_an_or_in_a_condition_stays_within_the_module() -> None:
@@ -87,14 +89,20 @@ def test_rows_are_drawn_in_order_until_the_figure_is_full() -> None:
     marks = [{"of": "a b"}, {"of": "c d"}, {"of": "e"}]
     panel = drawn(CHAIN, marks=marks, table="marks", nodes=4)
     assert names(panel) == ["a", "b", "c", "d"]
-    assert panel.notes == ("2 of 3 rows drawn",)
-    one = Select("marks", order="id DESC", rows=2)
-    assert names(drawn(CHAIN, marks=marks, view=view(one))) == ["c", "d", "e"]
+    assert panel.notes == ("2 of 3 rows of marks drawn",)
+
+
+def test_a_view_may_limit_the_rows_and_that_is_told() -> None:
+    marks = [{"of": "a b"}, {"of": "c d"}, {"of": "e"}]
+    panel = drawn(CHAIN, marks=marks, view=view(Select("marks", order="id DESC", rows=2)))
+    assert names(panel) == ["c", "d", "e"]
+    assert panel.notes == ("2 of 3 rows of marks drawn",)
+    assert drawn(CHAIN, marks=marks, view=view(Select("marks", rows=3))).notes == ()
 
 
 def test_a_row_is_drawn_whole_or_not_at_all() -> None:
     marks = [{"of": "a"}, {"of": "b c d"}, {"of": "e"}]
-    assert names(drawn(CHAIN, marks=marks, table="marks", nodes=3)) == ["a"]
+    assert names(drawn(CHAIN, marks=marks, table="marks", nodes=3, radius=0)) == ["a"]
 
 
 def test_what_two_rows_share_takes_its_room_once() -> None:
@@ -136,6 +144,39 @@ def test_a_select_may_ask_for_some_roles_and_a_view_says_how_they_read() -> None
     words = {"out": "goes out", "out/sine": "a wave"}
     panel = drawn(CHAIN, marks=marks, view=view(Select("marks"), names=words))
     assert roles(panel) == {"a": ("in",), "c": ("goes out",), "d": ("a wave",)}
+
+
+def test_a_single_instruction_of_a_row_is_drawn_with_its_neighbours() -> None:
+    one, two = [{"of": "d"}], [{"of": "b d"}]
+    assert names(drawn(CHAIN, marks=one, table="marks")) == ["c", "d", "e"]
+    assert names(drawn(CHAIN, marks=one, table="marks", radius=0)) == ["d"]
+    assert names(drawn(CHAIN, marks=one, view=view(Select("marks")))) == ["d"]  # the view says 0
+    assert names(drawn(CHAIN, marks=two, table="marks")) == ["b", "d"]
+
+
+# --- what is told of rows -------------------------------------------------------------------------
+
+
+def test_rows_that_read_alike_are_told_once_with_their_number() -> None:
+    marks = [{"of": name, "size": size} for name, size in zip("abcd", "5355", strict=True)]
+    panel = drawn(CHAIN, marks=marks, view=view(Select("marks", label="of {size}")))
+    assert panel.heading == ("3 × of 5", "of 3")
+
+
+def test_a_table_without_a_view_is_told_by_what_a_report_groups_it_by() -> None:
+    summary = Summary("marks", 1, by=(Cell("size"), Cell("of {size}")))
+    marks = [{"of": "a", "size": "5"}, {"of": "b", "size": "3"}, {"of": "c", "size": "3"}]
+    facts = facts_of(CHAIN, marks=marks, summary=summary)
+    (panel,) = draw(facts, table="marks").panels
+    assert panel.heading == ("5 · of 5", "2 × 3 · of 3")
+    assert drawn(CHAIN, marks=marks, table="marks").heading == ()  # no summary
+
+
+def test_a_finding_is_told_by_its_message() -> None:
+    marks = [{"of": "a", "says": "too long"}, {"of": "d", "says": "too short"}]
+    panel = drawn(CHAIN, marks=marks, table="findings", where="rule = 'marked'")
+    assert names(panel) == ["a", "d"]
+    assert panel.heading == ("too long", "too short")
 
 
 # --- what is not there ----------------------------------------------------------------------------
@@ -269,6 +310,13 @@ def test_where_nothing_is_what_was_asked_for_the_answer_is_no(
         drawn(CHAIN, marks=[{"of": "a"}], **asked)
 
 
+def test_a_role_that_no_member_has_is_told_with_those_there_are() -> None:
+    asked = view(Select("marks", roles=("two", "three")))
+    says = "no row of marks has a member two, three; there are: one, other"
+    with pytest.raises(NothingSelectedError, match=says):
+        drawn(CHAIN, marks=[{"one": "a"}, {"other": "b"}], view=asked)
+
+
 def test_rows_in_another_stage_are_pointed_to() -> None:
     stages = ("before_optimizations", "after_optimizations")
     facts = facts_of(CHAIN, PRODUCTS, marks=[{"of": "a", "module": "0"}], stages=stages)
@@ -276,7 +324,7 @@ def test_rows_in_another_stage_are_pointed_to() -> None:
         NothingSelectedError, match="there are some in before_optimizations: --stage"
     ):
         draw(facts, table="marks")
-    (panel,) = draw(facts, table="marks", stage="before_optimizations").panels
+    (panel,) = draw(facts, table="marks", stage="before_optimizations", radius=0).panels
     assert [node.name for node in panel.nodes] == ["a"]
 
 
@@ -304,7 +352,7 @@ def test_the_stage_that_runs_is_drawn_or_the_one_a_view_prefers_or_that_is_asked
     facts = facts_of(CHAIN, PRODUCTS, marks=marks, stages=stages)
 
     def of(**asked: Any) -> list[str]:
-        (panel,) = draw(facts, **asked).panels
+        (panel,) = draw(facts, radius=0, **asked).panels
         return [panel.stage, *(node.name for node in panel.nodes)]
 
     assert of(table="marks") == ["after_optimizations", "p"]

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from hlo_lens.facts import Column, Facts, Member, PassResult, discover_passes
+from hlo_lens.facts import (
+    Column,
+    Facts,
+    Finding,
+    Member,
+    PassResult,
+    Rule,
+    Summary,
+    discover_passes,
+)
 from hlo_lens.figure import Cluster, Edge, Panel, draw
 from hlo_lens.hlo import Instruction, Module, parse
 from hlo_lens.program import Program
 from tests.facts.toys import Toy, table
 
+SAID = Rule("marked", "note", "what a mark says", "What a mark says.")
 MARKS = table("marks", Column("size", "int", "measure", "how large"))
 
 Mark = Mapping[str, str]
-"""A row: role → names of its members, blank between; `size` and `module` as numbers."""
+"""A row: role → names of its members, blank between; `size` and `module` as numbers; `says` is a
+finding about the first member."""
 
 
 def find(module: Module, name: str) -> Instruction:
@@ -24,27 +36,35 @@ def find(module: Module, name: str) -> Instruction:
     return found
 
 
-def facts_of(*texts: str, marks: Sequence[Mark] = (), stages: Sequence[str] | None = None) -> Facts:
-    """The facts of a program, with `marks` as rows of a table of that name."""
+def facts_of(
+    *texts: str,
+    marks: Sequence[Mark] = (),
+    stages: Sequence[str] | None = None,
+    summary: Summary | None = None,
+) -> Facts:
+    """The facts of a program, with `marks` as rows of a table of that name and summary."""
     program = Program([parse(text) for text in texts], stages)
-    return Facts(program, [*discover_passes(installed=False).passes, _pass(marks)])
+    return Facts(program, [*discover_passes(installed=False).passes, _pass(marks, summary)])
 
 
-def _pass(marks: Sequence[Mark]) -> Toy:
+def _pass(marks: Sequence[Mark], summary: Summary | None) -> Toy:
     def run(program: Program, facts: Facts) -> PassResult:
-        rows, members = [], []
+        rows, members, findings = [], [], []
         for number, mark in enumerate(marks):
             module = int(mark.get("module", 0))
             rows.append({"module": module, "size": int(mark.get("size", 0))})
-            members += [
+            own = [
                 Member("marks", number, role, module, find(program.modules[module], name).id)
                 for role, names in mark.items()
-                if role not in ("size", "module")
+                if role not in ("size", "module", "says")
                 for name in names.split()
             ]
-        return PassResult({"marks": rows}, members=members)
+            members += own
+            if says := mark.get("says"):
+                findings.append(Finding(SAID.id, SAID.level, says, module, own[0].instr))
+        return PassResult({"marks": rows}, findings=findings, members=members)
 
-    return Toy("marks", (MARKS,), run)
+    return Toy("marks", (replace(MARKS, summary=summary),), run, rules=(SAID,))
 
 
 def drawn(text: str, *, marks: Sequence[Mark] = (), **asked: Any) -> Panel:
