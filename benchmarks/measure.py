@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,7 +62,28 @@ def everything(file: Path, text: str, repeat: int) -> list[Result]:
         Result("hlolens inspect", _ms(inspect), _ratio(inspect, theirs), 8, cpp),
         Result("python -c pass", _ms(nothing)),
         Result("hlolens --version", _ms(version), _ratio(version, nothing), 3, "python -c pass"),
+        figure_result(repeat),
     ]
+
+
+_FIGURE = Path(__file__).parents[1] / "fixtures" / "hlo" / "remat" / "full" / "cpu"
+
+
+def figure_result(repeat: int) -> Result:
+    """The time of a figure of a committed fixture over that of `dot` alone on the same DOT."""
+    with tempfile.TemporaryDirectory() as folder:
+        dot, svg = Path(folder, "figure.dot"), Path(folder, "figure.svg")
+        figure = ["-m", "hlo_lens", "figure", str(_FIGURE), "--view", "remat", "-o"]
+        ours = process_time([*figure, str(svg)], repeat)
+        if shutil.which("dot") is None:
+            return Result("hlolens figure", _ms(ours), against="dot")
+        process_time([*figure, str(dot)], 1)
+        command = ["dot", "-Tsvg", str(dot)]
+        theirs = min(
+            _seconds(lambda: subprocess.run(command, capture_output=True, check=True))
+            for _ in range(repeat)
+        )
+    return Result("hlolens figure", _ms(ours), (ours - theirs) / 0.5, 1, "500 ms over dot")
 
 
 def _ms(seconds: float | None) -> str:

@@ -18,6 +18,7 @@ def test_every_measurement_is_made() -> None:
         "hlolens inspect",
         "python -c pass",
         "hlolens --version",
+        "hlolens figure",
     ]
     assert results["hlolens --version"].ratio
     assert results["peak memory"].value.endswith(" MB")
