@@ -7,11 +7,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hlo_lens.figure.escape import text, tooltip
-from hlo_lens.figure.lanes import Lanes
-from hlo_lens.figure.lanes_dot import lanes_node
 from hlo_lens.figure.model import Cluster, Edge, Node, Panel
 from hlo_lens.figure.themes import Paint, Theme
 from hlo_lens.figure.views import ColorBy
@@ -20,6 +18,8 @@ from hlo_lens.present.quantities import count_text
 
 if TYPE_CHECKING:
     import graphviz  # type: ignore[import-untyped]
+
+    from hlo_lens.figure.lanes import Lanes
 
 _FONT = "Helvetica,Arial,sans-serif"
 _MONO = "Menlo,Consolas,DejaVu Sans Mono,monospace"
@@ -73,11 +73,19 @@ def dot_text(
                 for cluster in panel.clusters:
                     _add_cluster(frame, cluster, nodes, theme, color)
             else:
-                label = lanes_node(panel, theme.lanes)
+                label = _lanes(panel, theme)
                 frame.node(f"p{number}_lanes", label=label, shape="plain", tooltip=" ")
         if isinstance(panel, Panel):
             _add_edges(graph, panel, theme)
     return str(graph.source)
+
+
+def _lanes(panel: Lanes, theme: Theme) -> str:
+    """The label of the node that a schedule is."""
+    from hlo_lens.figure.lanes_dot import LanesStyle, lanes_node
+
+    colors: dict[str, Any] = dict(theme.lanes)
+    return lanes_node(panel, LanesStyle(theme.page, theme.text, theme.muted, **colors))
 
 
 @contextmanager

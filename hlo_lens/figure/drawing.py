@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hlo_lens._version import __version__
 from hlo_lens.facts import Facts
 from hlo_lens.figure.dot import dot_text
-from hlo_lens.figure.lanes import Lanes, LanesView, Step, lanes
 from hlo_lens.figure.model import Cluster, Panel
 from hlo_lens.figure.origin import provenance
 from hlo_lens.figure.panels import NODES, panel, whole
@@ -25,6 +24,9 @@ from hlo_lens.figure.views import COLORS, ColorBy, Select, View, Views, views
 from hlo_lens.files import InputError
 from hlo_lens.present.quantities import count_text, visible
 from hlo_lens.program import Program
+
+if TYPE_CHECKING:
+    from hlo_lens.figure.lanes import Lanes, LanesView, Step
 
 Format = Literal["svg", "png", "pdf", "dot"]
 FORMATS: tuple[Format, ...] = ("svg", "png", "pdf", "dot")
@@ -321,6 +323,8 @@ def _lanes(
         if chosen is None:
             instr = instruction_named(module, name)
             chosen = instr.called_by.get("body", (instr.computation,))[0]
+    from hlo_lens.figure.lanes import lanes
+
     found = lanes(facts, view, chosen)
     return replace(found, title=title, about=provenance(facts.program))
 
@@ -399,6 +403,8 @@ def views_with_rows(facts: Facts, known: Views | None = None) -> dict[str, int]:
 
 def _bars(facts: Facts, view: LanesView) -> int:
     """How many bars a schedule has to draw; 0 where there is none."""
+    from hlo_lens.figure.lanes import lanes
+
     try:
         return len(lanes(facts, view).bars)
     except InputError:
@@ -450,7 +456,7 @@ def _names(one: Panel | Lanes) -> list[str]:
 
 def _left_out(one: Panel | Lanes) -> Iterator[str]:
     total = f"{count_text(one.total)} instructions"
-    if isinstance(one, Lanes):
+    if not isinstance(one, Panel):
         yield f"{count_text(one.positions)} of {total} are in this schedule"
     else:
         yield f"{count_text(len(one.nodes))} of {total} are drawn"
@@ -459,7 +465,7 @@ def _left_out(one: Panel | Lanes) -> Iterator[str]:
         for why, n in sorted(one.left_out.items(), key=lambda item: item[0] != "others")
     ]
     if parts:
-        where = "" if isinstance(one, Lanes) else " of the same computations"
+        where = " of the same computations" if isinstance(one, Panel) else ""
         yield f"left out{where}: {', '.join(parts)}"
     yield from one.notes
 
@@ -469,7 +475,7 @@ def _alt(figure: Figure) -> Iterator[str]:
         yield f"{figure.about[:1].upper()}{figure.about[1:]}."
     for one in figure.panels:
         what = f"{one.title or one.name} ({one.stage})"
-        if isinstance(one, Lanes):
+        if not isinstance(one, Panel):
             yield f"Schedule of {what}: {'; '.join(one.heading)}."
             yield f"In order: {'; '.join(map(_step_told, one.steps))}."
             yield from (f"{', '.join(bar.lines)}; {bar.words}." for bar in one.bars)

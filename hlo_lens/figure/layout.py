@@ -11,11 +11,9 @@ Fontconfig writes to standard error from C can be left out.
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
-import sysconfig
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -192,6 +190,9 @@ def _has_fonts(chosen: _Engine) -> bool:
 
 def _has_wheel() -> bool:
     """Whether `pip` finds a pygraphviz with an engine inside for this Python and machine."""
+    import platform
+    import sysconfig
+
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return False
     machine = platform.machine().lower()

@@ -14,7 +14,6 @@ from hlo_lens.files import InputError
 from hlo_lens.hlo import Instruction, Module
 from hlo_lens.present.cells import Cells
 from hlo_lens.present.quantities import count_text
-from hlo_lens.show import find, suggestions
 
 _Member: TypeAlias = tuple[Instruction, str]  # with its role
 
@@ -299,6 +298,8 @@ def instruction_named(module: Module, wanted: str) -> Instruction:
 
     Raises `InputError` with suggestions where there is none, or which ones where there are several.
     """
+    from hlo_lens.show import find, suggestions
+
     found, _ = find(module, wanted)
     if len(found) == 1:
         return found[0]

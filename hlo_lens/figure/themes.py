@@ -9,7 +9,6 @@ from functools import cache
 from importlib import resources
 from typing import Literal
 
-from hlo_lens.figure.lanes_dot import LanesStyle
 from hlo_lens.figure.views import ColorBy
 
 ThemeName = Literal["light", "dark", "print"]
@@ -43,7 +42,7 @@ class Theme:
     cross: str
     phase: Mapping[str, Paint]
     family: Mapping[str, Paint]
-    lanes: LanesStyle
+    lanes: Mapping[str, str]
 
     def paint(self, by: ColorBy, value: str | None) -> Paint:
         """How a node of this phase or family looks."""
@@ -60,7 +59,4 @@ def theme(name: ThemeName) -> Theme:
         {value: Paint(**paint) for value, paint in given.pop(by).items()}
         for by in ("phase", "family")
     )
-    style = LanesStyle(
-        background=given["page"], text=given["text"], muted=given["muted"], **given.pop("lanes")
-    )
-    return Theme(name=name, phase=phase, family=family, lanes=style, **given)
+    return Theme(name=name, phase=phase, family=family, **given)
