@@ -52,7 +52,8 @@ def test_a_database_of_several_files(cli: Cli, step: str, tmp_path: Path, suffix
 
 def test_graphml_of_the_rows_of_a_table(cli: Cli, step: str, tmp_path: Path) -> None:
     path = tmp_path / "out.graphml"
-    assert cli("export", step, "--table", "collectives", "-o", str(path)).code == 0
+    rows = ("--table", "collectives", "--radius", "0")
+    assert cli("export", step, *rows, "-o", str(path)).code == 0
     assert names(path.read_text()) == {"all"}
 
 
