@@ -4,8 +4,9 @@
 as SVG, PNG, PDF or DOT (`save`). Every node is a written instruction, every edge an operand path.
 """
 
-from hlo_lens.figure.drawing import FORMATS, Figure, Format, draw, format_of, views_with_rows
+from hlo_lens.figure.drawing import draw, views_with_rows
 from hlo_lens.figure.model import Cluster, Edge, Node, Panel
+from hlo_lens.figure.picture import FORMATS, Figure, Format, format_of
 from hlo_lens.figure.selecting import NothingSelectedError
 from hlo_lens.figure.themes import THEMES, ThemeName
 from hlo_lens.figure.views import Frame, Select, View, Views, views

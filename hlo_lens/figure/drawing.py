@@ -1,148 +1,31 @@
-"""`draw`: a figure of one or more programs, which writes itself as DOT, SVG, PNG or PDF."""
+"""`draw`: a figure of one or more programs, of what is asked for."""
 
 from __future__ import annotations
 
-import hashlib
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from hlo_lens._version import __version__
 from hlo_lens.facts import Facts
-from hlo_lens.figure.dot import dot_text
-from hlo_lens.figure.model import Cluster, Panel
+from hlo_lens.figure.model import Panel
 from hlo_lens.figure.origin import provenance
 from hlo_lens.figure.panels import NODES, panel, whole
+from hlo_lens.figure.picture import Figure, theme_of
 from hlo_lens.figure.selecting import Wanted, instruction_named, row_ids, wanted_of
-from hlo_lens.figure.themes import THEMES, Theme, ThemeName
-from hlo_lens.figure.themes import theme as theme_named
+from hlo_lens.figure.themes import ThemeName
 from hlo_lens.figure.views import COLORS, ColorBy, Select, View, Views, views
 from hlo_lens.files import InputError
-from hlo_lens.present.quantities import count_text, visible
+from hlo_lens.present.quantities import count_text
 from hlo_lens.program import Program
 
 if TYPE_CHECKING:
-    from hlo_lens.figure.lanes import Lanes, LanesView, Step
-
-Format = Literal["svg", "png", "pdf", "dot"]
-FORMATS: tuple[Format, ...] = ("svg", "png", "pdf", "dot")
+    from hlo_lens.figure.lanes import Lanes, LanesView
 
 _PHASES = {"fwd": "forward", "bwd": "backward", "remat": "rematerialized"}
-
-_WHY = {
-    "others": "of other things",
-    "layout": "of layout, shape or dtype",
-    "tuples": "of tuples",
-    "constants": "of constants",
-}
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Figure:
-    """What was drawn. `color`: what the colours of nodes tell; `about`: the sentence of its view;
-    `words`: what a phase or family reads as.
-
-    A figure with one panel is about one program; several stand side by side.
-    """
-
-    panels: tuple[Panel | Lanes, ...]
-    color: ColorBy
-    about: str
-    words: Mapping[str, str] = field(default_factory=dict)
-    theme: ThemeName = "light"
-
-    @property
-    def title(self) -> str:
-        """What it is, in a few words."""
-        names = dict.fromkeys(one.title or one.name for one in self.panels)
-        return " | ".join(names)
-
-    @property
-    def caption(self) -> tuple[str, ...]:
-        """Sentences under the figure: what it shows, what is left out, where it is from."""
-        return tuple(_caption(self))
-
-    @property
-    def alt(self) -> str:
-        """The figure in words, for those who cannot see it."""
-        return " ".join(_alt(self))
-
-    def dot(self, theme_name: ThemeName | None = None) -> str:
-        """The DOT text: the same for the same figure. Raises `InputError` for an unknown theme."""
-        chosen = _theme(theme_name or self.theme)
-        return dot_text(self.panels, chosen, self.color, self.words, self.caption, self.title)
-
-    def render(self, output_format: Format, theme_name: ThemeName | None = None) -> bytes:
-        """The laid-out figure. Raises `LayoutError` where no layout engine is installed,
-        `InputError` for an unknown format or theme.
-        """
-        if output_format not in FORMATS:
-            raise InputError(
-                "the format", f"a figure is written as {', '.join(FORMATS)}, not {output_format!r}"
-            )
-        source = self.dot(theme_name)
-        if output_format == "dot":
-            return source.encode()
-        from hlo_lens.figure.annotate import annotated
-        from hlo_lens.figure.layout import render
-
-        return annotated(
-            render(source, output_format),
-            output_format,
-            title=self.title,
-            description=self.alt,
-            provenance={
-                **self.provenance(),
-                "dot_sha256": hashlib.sha256(source.encode(errors="replace")).hexdigest(),
-            },
-        )
-
-    def svg(self, theme_name: ThemeName | None = None) -> str:
-        """The figure as SVG."""
-        return self.render("svg", theme_name).decode()
-
-    def save(self, path: str | os.PathLike[str], theme_name: ThemeName | None = None) -> Path:
-        """Write it to `path`, in the format of its suffix. Raises `InputError` for another one."""
-        target = Path(path)
-        data = self.render(format_of(target), theme_name)
-        target.write_bytes(data)
-        return target
-
-    def provenance(self) -> dict[str, object]:
-        """What the metadata of the file holds: the tool, and of each panel where it is from."""
-        return {
-            "made_by": f"hlolens {__version__}",
-            "panels": [
-                {
-                    "module": one.name,
-                    "stage": one.stage,
-                    "sha256": one.sha256,
-                    "about": list(one.about),
-                    "instructions": _names(one),
-                }
-                for one in self.panels
-            ],
-        }
-
-    def __repr__(self) -> str:
-        drawn = sum(len(_names(one)) for one in self.panels)
-        return f"<Figure {visible(self.title)}: {count_text(drawn)} instructions>"
-
-    def _repr_svg_(self) -> str:
-        return self.svg()
-
-
-def format_of(path: Path) -> Format:
-    """The format that the suffix of a file names. Raises `InputError` for another one."""
-    suffix = path.suffix.lower().lstrip(".")
-    for known in FORMATS:
-        if suffix == known or (suffix == "gv" and known == "dot"):
-            return known
-    raise InputError(path, f"a figure is written as {', '.join(FORMATS)}, not as {suffix!r}")
 
 
 def draw(
@@ -193,7 +76,7 @@ def draw(
         )  # fmt: skip
     most = NODES if nodes is None else nodes
     _refuse_meaningless(len(given), most, radius, color, keep, titles, known)
-    _theme(theme)
+    theme_of(theme)
     wanted = _wanted(chosen, table, row, where, around, radius, start, end)
     several = len(given) > 1
     prefer = chosen.prefer_stage if chosen is not None else ()
@@ -263,12 +146,6 @@ def _own_parts(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def _listed(value: str | Sequence[str]) -> Sequence[str]:
     """One text is a list of one, not of its letters."""
     return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _theme(name: ThemeName) -> Theme:
-    if name not in THEMES:
-        raise InputError("--theme", f"no theme {name!r}; there are {', '.join(THEMES)}")
-    return theme_named(name)
 
 
 def _refuse_for_lanes(name: str, given: Mapping[str, object]) -> None:
@@ -422,89 +299,3 @@ def _position(program: Program, stage: str | None, prefer: Sequence[str]) -> int
                 program.name, f"no stage {stage!r}; there are {', '.join(program.stages)}"
             )
     return program.index(program.main)
-
-
-def _caption(figure: Figure) -> Iterator[str]:
-    if figure.about:
-        yield f"{figure.about[:1].upper()}{figure.about[1:]}."
-    same = len({one.about for one in figure.panels}) == 1
-    for one in figure.panels:
-        head = _head(one, figure.panels)
-        yield head + "; ".join(_left_out(one))
-        if one.about and not same:
-            yield head + ", ".join(one.about)
-    if same and figure.panels[0].about:
-        yield ", ".join(figure.panels[0].about)
-    yield f"drawn by hlolens {__version__}"
-
-
-def _head(one: Panel | Lanes, panels: Sequence[Panel | Lanes]) -> str:
-    """Which panel a sentence is about; "" of the only one. Modules of a dump may share a title."""
-    if len(panels) == 1:
-        return ""
-    is_shared = one.title and sum(one.title == other.title for other in panels) > 1
-    return f"{one.title} ({one.name}): " if is_shared else f"{one.title or one.name}: "
-
-
-def _names(one: Panel | Lanes) -> list[str]:
-    """The names of the instructions that are drawn."""
-    if isinstance(one, Panel):
-        return [node.name for node in one.nodes]
-    ends = [name for bar in one.bars for name in (bar.start, bar.done)]
-    return list(dict.fromkeys(filter(None, [*(step.name for step in one.steps), *ends])))
-
-
-def _left_out(one: Panel | Lanes) -> Iterator[str]:
-    total = f"{count_text(one.total)} instructions"
-    if not isinstance(one, Panel):
-        yield f"{count_text(one.positions)} of {total} are in this schedule"
-    else:
-        yield f"{count_text(len(one.nodes))} of {total} are drawn"
-    parts = [
-        f"{count_text(n)} {_WHY.get(why, why)}"
-        for why, n in sorted(one.left_out.items(), key=lambda item: item[0] != "others")
-    ]
-    if parts:
-        where = " of the same computations" if isinstance(one, Panel) else ""
-        yield f"left out{where}: {', '.join(parts)}"
-    yield from one.notes
-
-
-def _alt(figure: Figure) -> Iterator[str]:
-    if figure.about:
-        yield f"{figure.about[:1].upper()}{figure.about[1:]}."
-    for one in figure.panels:
-        what = f"{one.title or one.name} ({one.stage})"
-        if not isinstance(one, Panel):
-            yield f"Schedule of {what}: {'; '.join(one.heading)}."
-            yield f"In order: {'; '.join(map(_step_told, one.steps))}."
-            yield from (f"{', '.join(bar.lines)}; {bar.words}." for bar in one.bars)
-            continue
-        yield from (f"{line}." for line in one.heading)
-        yield f"Dataflow of {what}, {len(one.nodes)} instructions:"
-        yield "; ".join(_told(one)) + "."
-        yield from _frames_told(one.clusters, {node.id: node.name for node in one.nodes})
-
-
-def _step_told(step: Step) -> str:
-    does = {"start": "start of ", "done": "wait for ", "both": "", "work": "", "run": ""}[step.kind]
-    return f"{does}{step.name or ', '.join(step.lines)}"
-
-
-def _frames_told(clusters: Iterable[Cluster], names: Mapping[str, str]) -> Iterator[str]:
-    for one in clusters:
-        if one.label:
-            yield f"{', '.join(one.label)} holds {', '.join(names[id] for id in one.all_nodes())}."
-        yield from _frames_told(one.clusters, names)
-
-
-def _told(one: Panel) -> Iterable[str]:
-    into: dict[str, list[str]] = {}
-    for edge in one.edges:
-        into.setdefault(edge.target, []).append(edge.source)
-    by_id = {node.id: node for node in one.nodes}
-    for node in one.nodes:
-        roles = f" ({', '.join(node.roles)})" if node.roles else ""
-        sources = [by_id[source].name for source in into.get(node.id, ())]
-        taken = f" from {', '.join(sources)}" if sources else ""
-        yield f"{node.name}, {node.instr.opcode}{roles}{taken}"
