@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -257,9 +257,3 @@ def _with_preset(given: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
     dropped = QUANTITIES if any(key in own for key in QUANTITIES) else ()
     base = {key: value for key, value in known[name].items() if key not in dropped}
     return {"id": name, **base, **own}
-
-
-def preset_ids() -> Iterator[tuple[str, str]]:
-    """The name of each preset and why one wants it."""
-    for name, one in presets().items():
-        yield name, str(one.get("because", ""))

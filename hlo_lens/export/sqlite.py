@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -93,7 +92,7 @@ def _texts(facts: Sequence[Facts]) -> _Rows:
     position = 0
     for number, one in enumerate(facts):
         for module, stage in zip(one.program.modules, one.program.stages, strict=True):
-            digest = hashlib.sha256(module.text.encode(errors="replace")).hexdigest()
+            digest = module.sha256
             yield position, number, _storable(stage), _storable(module.filename), digest
             position += 1
 

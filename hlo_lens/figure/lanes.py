@@ -6,7 +6,6 @@ an order, not times. Which rows are bars, what is work, and what they are called
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -106,7 +105,7 @@ def lanes(facts: Facts, view: LanesView, computation: Computation | None = None)
         total=module.instruction_count,
         left_out=quiet,
         notes=tuple(_notes(analysis, own, drawn, found)),
-        sha256=hashlib.sha256(module.text.encode(errors="replace")).hexdigest(),
+        sha256=module.sha256,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -86,7 +85,7 @@ def panel(
         left_out=why_left_out(set(drawn), frames, pruning.why),
         notes=tuple(chosen.notes),
         heading=tuple(dict.fromkeys(chosen.heading)),
-        sha256=hashlib.sha256(module.text.encode(errors="replace")).hexdigest(),
+        sha256=module.sha256,
     )
 
 

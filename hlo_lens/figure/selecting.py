@@ -249,7 +249,8 @@ def _labels(facts: Facts, position: int, table_name: str, label: str) -> dict[in
     at, module_at = table.position("id"), table.position("module")
     cells = (Cell(label),) if label else _own_cells(table)
     try:
-        readers = [Cells(facts.program).reader(table, cell) for cell in cells]
+        reading = Cells(facts.program)
+        readers = [reading.reader(table, cell) for cell in cells]
         return {
             id: " · ".join(filter(None, (read(row) for read in readers))) or label
             for row in facts.rows(table_name)

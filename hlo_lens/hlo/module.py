@@ -594,6 +594,13 @@ class Module:
 
         return module_html(self)
 
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the text in UTF-8, in hexadecimal digits."""
+        import hashlib
+
+        return hashlib.sha256(self.text.encode(errors="replace")).hexdigest()
+
     @cached_property
     def entry(self) -> Computation:
         """The ENTRY computation; the last one where none is marked, as XLA has it."""
