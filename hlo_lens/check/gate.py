@@ -1,13 +1,12 @@
-"""What the gate says of one program: verdicts on expectations, or findings that are too grave."""
+"""What the gate says of one program: verdicts, and findings that are too grave."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from hlo_lens.check.judging import judge
-from hlo_lens.check.model import Expectation, Verdict
+from hlo_lens.check.model import Verdict
 from hlo_lens.facts import Facts, Finding
 from hlo_lens.facts.findings import LEVELS, PASS_FAILED, PLUGIN_BROKEN, Level
 from hlo_lens.present.reading import gravest_first
@@ -30,7 +29,7 @@ class Checked:
         """Whether the answer is no: a warning counts only where `fail_on` is one."""
         counts = ("error", "warning") if fail_on != NO_WARNING else ("error",)
         return bool(self.failing) or any(
-            one.outcome == "failed" and one.expectation.severity in counts for one in self.verdicts
+            one.outcome == "failed" and one.severity in counts for one in self.verdicts
         )
 
     @property
@@ -39,12 +38,7 @@ class Checked:
         return bool(self.broken) or any(one.outcome == "not judged" for one in self.verdicts)
 
 
-def by_expectations(facts: Facts, expectations: Iterable[Expectation]) -> Checked:
-    """The verdicts on a program. Raises `InputError` as `judge` does."""
-    return Checked(facts, verdicts=tuple(judge(facts, expectations)))
-
-
-def by_rules(
+def judged_by_rules(
     facts: Facts, fail_on: Level, selected: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> Checked:
     """The findings of all rules, or of those that globs of `selected` match, without `ignored`."""

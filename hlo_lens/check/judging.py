@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hlo_lens.check.model import Expectation, Offender, Outcome, Verdict
 from hlo_lens.check.sentences import expected_text, number_text, without_one_part
@@ -56,7 +56,22 @@ def _judged(facts: Facts, expected: Expectation) -> Verdict:
 
 
 def _not_judged(expected: Expectation, why: str) -> Verdict:
-    return Verdict(expected, "not judged", expected_text(expected), "", why=why)
+    return _verdict_on(expected, "not judged", "", why=why)
+
+
+def _verdict_on(expected: Expectation, outcome: Outcome, found: str, **more: Any) -> Verdict:
+    """A verdict that says of itself what the expectation does."""
+    return Verdict(
+        expected.id,
+        "expectation",
+        outcome,
+        expected_text(expected),
+        found,
+        severity=expected.severity,
+        because=expected.because,
+        place=expected.place,
+        **more,
+    )
 
 
 class _Selection:
@@ -284,16 +299,13 @@ class _Selection:
         self, outcome: Outcome, found: str, against: Sequence[int], *, why: str = ""
     ) -> Verdict:
         failed = outcome != "passed"
-        return Verdict(
+        return _verdict_on(
             self.expected,
             outcome,
-            expected_text(self.expected),
             found,
             why=why,
             offenders=tuple(map(self._offender, against[:_MOST_OFFENDERS])),
             against=len(against),
-            selected=len(self.selected),
-            total=len(self.records),
             nearest=self._nearest() if failed and not self.selected else "",
             command=self._command() if failed else "",
         )

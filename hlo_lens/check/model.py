@@ -11,6 +11,7 @@ Quantity = Literal["count", "every", "none", "any", "sum", "max", "min"]
 Per = Literal["text", "step", "loop execution"]
 Severity = Literal["error", "warning"]
 Outcome = Literal["passed", "failed", "not judged"]
+Kind = Literal["expectation", "baseline", "filecheck"]
 Sign = Literal["==", "!=", "<=", ">=", "<", ">"]
 
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -90,21 +91,24 @@ class Offender:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one expectation on one program.
+    """What came of one thing that is expected of a program.
 
-    expected, found: as sentences. why: why it is not judged. offenders: the first of the rows that
-    are against it, `against` in all. selected: rows of the selection; total: of the table, in that
-    module. nearest: what nearly was the case, "" where nothing helps. command: what shows more.
+    kind: an expectation, no change against a baseline, or a FileCheck file. expected, found: as
+    sentences. why: why it is not judged. because: why one expects it. place: file and line where
+    that is written. offenders: the first of the rows that are against it, `against` in all.
+    nearest: what nearly was the case, "" where nothing helps. command: what shows more.
     """
 
-    expectation: Expectation
+    id: str
+    kind: Kind
     outcome: Outcome
     expected: str
     found: str
+    severity: Severity = "error"
     why: str = ""
+    because: str = ""
+    place: str = ""
     offenders: tuple[Offender, ...] = ()
     against: int = 0
-    selected: int = 0
-    total: int = 0
     nearest: str = ""
     command: str = ""

@@ -33,8 +33,8 @@ def as_lines(checked: Sequence[Checked], *, width: int | None = None) -> Iterato
 
 def _verdict(verdict: Verdict, width: int) -> Iterator[Line]:
     mark, style = _MARKS[verdict.outcome]
-    warning = verdict.outcome == "failed" and verdict.expectation.severity == "warning"
-    name = visible(verdict.expectation.id)
+    warning = verdict.outcome == "failed" and verdict.severity == "warning"
+    name = visible(verdict.id)
     yield line("  ", Span(mark, "yellow" if warning else style), f" {name}", *_kind(warning))
     if verdict.outcome == "passed":
         return
@@ -42,7 +42,7 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[Line]:
     told += [f"found: {verdict.found}"] if verdict.found else []
     told += [f"not judged: {verdict.why}"] if verdict.why else []
     told += [f"nearest: {verdict.nearest}"] if verdict.nearest else []
-    told += [f"because: {visible(verdict.expectation.because)}"] * bool(verdict.expectation.because)
+    told += [f"because: {visible(verdict.because)}"] if verdict.because else []
     for one in told:
         yield from map(line, folded(one, width, indent="      ", hanging="        "))
     for row in verdict.offenders[:_SHOWN]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,8 @@ from hlo_lens.cli.common import (
     answer_is_no,
     bad_input_told,
     choice_options,
+    one_program,
+    open_output,
     programs,
     state,
     verb,
@@ -22,10 +25,28 @@ from hlo_lens.cli.common import (
 from hlo_lens.cli.page import width_of, write_lines
 
 if TYPE_CHECKING:
+    from hlo_lens.check.baseline import Allowed
     from hlo_lens.check.gate import Checked
-    from hlo_lens.check.model import Expectation
+    from hlo_lens.check.model import Expectation, Verdict
     from hlo_lens.facts import Facts
     from hlo_lens.facts.findings import Level
+
+_REPORTS = ("sarif", "junit", "json", "markdown")
+
+
+def _reports(
+    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """(kind, file) of each `--report KIND=FILE`."""
+    found = []
+    for one in value:
+        kind, mark, file = one.partition("=")
+        if kind not in _REPORTS or not mark or not file:
+            raise click.BadParameter(f"{one!r} is not KIND=FILE with KIND of {', '.join(_REPORTS)}")
+        found.append((kind, file))
+    if sum(file == "-" for _, file in found) > 1:
+        raise click.BadParameter("standard output can hold one report")
+    return found
 
 
 @verb()
@@ -47,6 +68,27 @@ if TYPE_CHECKING:
     help="Judge this expectation that hlolens brings; may be repeated.",
 )
 @click.option(
+    "--against",
+    metavar="GOOD",
+    type=INPUT,
+    help="Fail on whatever differs from this program: rows of the tables, instructions.",
+)
+@click.option(
+    "--allow-change",
+    "allowed",
+    metavar="TABLE[:COLUMN,…]",
+    multiple=True,
+    help="With --against, what may change: a table, or columns of it; may be repeated.",
+)
+@click.option(
+    "--filecheck",
+    "checks",
+    metavar="FILE",
+    type=click.Path(),
+    multiple=True,
+    help="Run the CHECK lines of this file on the text in canonical form; may be repeated.",
+)
+@click.option(
     "--fail-on",
     type=click.Choice(("note", "warning", "error")),
     default="error",
@@ -57,54 +99,101 @@ if TYPE_CHECKING:
     "--select", metavar="RULE,…", callback=words, help="Of findings, those of these rules; globs."
 )
 @click.option("--ignore", metavar="RULE,…", callback=words, help="Leave these rules out; globs.")
+@click.option(
+    "--report",
+    "reports",
+    metavar="KIND=FILE",
+    multiple=True,
+    callback=_reports,
+    help="Write the outcome to FILE too, as sarif, junit, json or markdown; may be repeated.",
+)
 def command(
     files: Sequence[str],
     module: str | None,
     stage: str | None,
     expected: tuple[str, ...],
     presets: tuple[str, ...],
+    against: str | None,
+    allowed: tuple[str, ...],
+    checks: tuple[str, ...],
     fail_on: Level,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
+    reports: list[tuple[str, str]],
 ) -> None:
     """Say whether PROGRAM... is as expected: exit code 0 yes, 1 no, 2 it could not be judged.
 
-    Without --expect and --preset the findings are judged: what `hlolens rules` lists.
+    Without --expect, --preset, --against and --filecheck the findings are judged: what `hlolens
+    rules` lists. With them, findings are judged where --select or --ignore is given.
 
     \b
     hlolens check step.opt.hlo --fail-on warning
-    hlolens check dump/ --expect gate.toml
+    hlolens check dump/ --expect gate.toml --report junit=gate.xml
+    hlolens check new.hlo --against good.hlo --allow-change collectives:wire_bytes
     """
     from hlo_lens.facts import Facts
 
+    if allowed and against is None:
+        raise click.UsageError("--allow-change is for a comparison: give --against GOOD")
     expectations = _expectations(expected, presets)
+    changes = _allowed(allowed)
+    good = None if against is None else Facts(one_program(against, module=module, stage=stage))
+    others = bool(expectations or checks or good is not None)
+    by_rules = not others or bool(select or ignore)
     found = [Facts(one) for one in programs(files, module=module, stage=stage)]
     checked: list[Checked] = []
     with bad_input_told():
-        checked = [_checked(one, expectations, fail_on, select, ignore) for one in found]
-    _write(checked)
+        for one in found:
+            verdicts = _verdicts(one, expectations, good, changes, checks)
+            checked.append(_checked(one, verdicts, by_rules, fail_on, select, ignore))
+    _write(checked, fail_on, reports)
     if any(one.failed(fail_on) for one in checked):
         answer_is_no()
     if any(one.not_judged for one in checked):
         state().worst(FAILED)
 
 
-def _checked(
+def _verdicts(
     facts: Facts,
     expectations: Sequence[Expectation],
+    good: Facts | None,
+    allowed: Sequence[Allowed],
+    checks: Sequence[str],
+) -> Iterator[Verdict]:
+    if expectations:
+        from hlo_lens.check.judging import judge
+
+        yield from judge(facts, expectations)
+    if good is not None:
+        from hlo_lens.check.baseline import unchanged
+
+        yield from unchanged(good, facts, allowed)
+    for file in checks:
+        from hlo_lens.check.filechecking import file_checked
+
+        yield file_checked(facts, file)
+
+
+def _checked(
+    facts: Facts,
+    verdicts: Iterable[Verdict],
+    by_rules: bool,
     fail_on: Level,
     select: Sequence[str],
     ignore: Sequence[str],
 ) -> Checked:
-    from hlo_lens.check.gate import by_expectations, by_rules
+    from dataclasses import replace
 
-    if expectations:
-        return by_expectations(facts, expectations)
-    return by_rules(facts, fail_on, select, ignore)
+    from hlo_lens.check.gate import Checked, judged_by_rules
+
+    outcome = judged_by_rules(facts, fail_on, select, ignore) if by_rules else Checked(facts)
+    return replace(outcome, verdicts=tuple(verdicts))
 
 
 def _expectations(files: Sequence[str], presets: Sequence[str]) -> list[Expectation]:
     """Those of the files and the presets; where one cannot be read, that is told: exit code 2."""
+    if not files and not presets:
+        return []
     from hlo_lens.check.reading import HERE, expectation, read_file
     from hlo_lens.facts import discover_passes
 
@@ -118,8 +207,42 @@ def _expectations(files: Sequence[str], presets: Sequence[str]) -> list[Expectat
     raise click.exceptions.Exit(FAILED)
 
 
-def _write(checked: Sequence[Checked]) -> None:
+def _allowed(texts: Sequence[str]) -> list[Allowed]:
+    """The changes that are meant; one that names what does not exist is told: exit code 2."""
+    if not texts:
+        return []
+    from hlo_lens.check.baseline import allowed_change
+    from hlo_lens.facts import discover_passes
+
+    with bad_input_told():
+        return [allowed_change(one, discover_passes()) for one in texts]
+    raise click.exceptions.Exit(FAILED)
+
+
+def _write(checked: Sequence[Checked], fail_on: Level, reports: Sequence[tuple[str, str]]) -> None:
+    """The page for people, on standard error where a report takes standard output; the reports;
+    and annotations where a GitHub workflow runs this."""
     from hlo_lens.check.terminal import as_lines
 
+    problems = state().errors
+    if not checked and not problems:
+        return
+    page = sys.stderr if any(file == "-" for _, file in reports) else sys.stdout
     if checked:
-        write_lines(as_lines(checked, width=width_of(sys.stdout)), sys.stdout)
+        write_lines(as_lines(checked, width=width_of(page)), page)
+    if not reports and not _in_a_github_workflow():
+        return
+    from hlo_lens.check.reports import github_annotations, report_text
+
+    if _in_a_github_workflow():
+        page.writelines(f"{one}\n" for one in github_annotations(checked, fail_on, problems))
+    with ExitStack() as opened:
+        for kind, file in reports:
+            stream = opened.enter_context(open_output(None if file == "-" else file))
+            stream.write(report_text(kind, checked, fail_on, problems))
+
+
+def _in_a_github_workflow() -> bool:
+    import os
+
+    return os.environ.get("GITHUB_ACTIONS") == "true"

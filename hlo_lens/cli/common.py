@@ -17,7 +17,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
@@ -50,11 +50,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(slots=True)
 class State:
-    """What one run of `hlolens` carries: the common options, and the exit code so far."""
+    """What one run of `hlolens` carries: the common options, the exit code so far, and what was
+    told of that could not be done."""
 
     color: str = "auto"
     verbosity: int = 0  # -1 with -q, 1 and more with -v
     exit_code: int = OK
+    errors: list[str] = field(default_factory=list)
 
     def worst(self, code: int) -> None:
         self.exit_code = max(self.exit_code, code)
@@ -74,6 +76,7 @@ def answer_is_no() -> None:
 def error(message: str) -> None:
     """Tell a person of something that could not be done; stderr, exit code 2 at the end."""
     state().worst(FAILED)
+    state().errors.append(message)
     print_error(message)
 
 

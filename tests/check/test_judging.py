@@ -103,7 +103,7 @@ def test_an_empty_selection_does_not_pass_unless_that_is_meant(quantity: str) ->
 def test_of_what_failed_the_rows_the_number_and_a_command_are_told() -> None:
     verdict = judged(LOOP, table="collectives", where="loop_depth = 1", count="== 1")
     assert [(row.name, row.text_line) for row in verdict.offenders] == [("r1", 15), ("r2", 16)]
-    assert (verdict.found, verdict.selected, verdict.total) == ("2", 2, 3)
+    assert (verdict.found, verdict.against) == ("2", 2)
     assert verdict.expected == "number of the rows of collectives where loop_depth = 1 == 1"
     assert verdict.command.startswith("hlolens query FILE 'SELECT name, phase, executions, source")
 
