@@ -11,31 +11,21 @@ from hlo_lens.facts import Column
 from hlo_lens.present.quantities import bytes_text, flops_text, visible
 
 if TYPE_CHECKING:
-    from hlo_lens.check.judging import Number
+    from hlo_lens.check.counting import Number
 
-_PER: Final = {
-    "text": "",
-    "step": ", counted as often as they run in a step",
-    "loop execution": ", in each iteration of a loop",
-}
 _SQL: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\w+|\S", re.DOTALL)
 
 
 def expected_text(expected: Expectation) -> str:
-    """What is expected, as a sentence."""
+    """What is expected, in the words of the file: `collectives where …: count == 1 per step`."""
     where = f" where {visible(' '.join(expected.where.split()))}" if expected.where else ""
-    rows = f"rows of {expected.table}{where}"
-    condition = visible(" ".join(expected.condition.split()))
-    if expected.quantity == "every":
-        return f"every one of the {rows} fulfils {condition}"
-    if expected.quantity == "none":
-        return f"none of the {rows} fulfils {condition}" if condition else f"no {rows}"
-    if expected.quantity == "any":
-        return f"one of the {rows} fulfils {condition}" if condition else f"some {rows}"
-    assert expected.compared is not None
-    what = "number" if expected.quantity == "count" else f"{expected.quantity} of {expected.column}"
-    of = f" of the {rows}" if expected.quantity == "count" else f" over the {rows}"
-    return f"{what}{of} {expected.compared.text}{_PER[expected.per]}"
+    rows = f"{expected.table}{where}"
+    if expected.compared is None:
+        condition = visible(" ".join(expected.condition.split())) or "at all"
+        return f"{rows}: {expected.quantity} {condition}"
+    of = f" of {expected.column}" if expected.column else ""
+    per = "" if expected.per == "text" else f" per {expected.per}"
+    return f"{rows}: {expected.quantity}{of} {expected.compared.text}{per}"
 
 
 def number_text(column: Column | None, number: Number) -> str:

@@ -41,8 +41,9 @@ class Column:
     """One column of a table; NULL in any column means "not known", never 0.
 
     `unit` names the unit of a number where the type does not say it. `values` lists every word
-    of an `enum`. Raises `ValueError` for an unknown type or role, a name that is no lower-case
-    identifier, or an `enum` without values.
+    of an `enum`. needs_op_names: in a text without metadata it says nothing, or less. Raises
+    `ValueError` for an unknown type or role, a name that is no lower-case identifier, or an `enum`
+    without values.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Column:
     doc: str
     unit: str | None = None
     values: tuple[str, ...] = ()
+    needs_op_names: bool = False
 
     def __post_init__(self) -> None:
         _check_name("column", self.name)
@@ -67,14 +69,16 @@ class Table:
     """A table: its name, what a row is, and its columns, `id` and `module` among them.
 
     `(module, id)` is the key of every table. `summary` says how views present it; a table without
-    one is shown when it is asked for by name. Raises `ValueError` where a column name repeats, the
-    key columns are missing, or the summary names a column that is not there or does not fit.
+    one is shown when it is asked for by name. needs_op_names: in a text without metadata it may
+    lack rows. Raises `ValueError` where a column name repeats, the key columns are missing, or the
+    summary names a column that is not there or does not fit.
     """
 
     name: str
     row: str
     columns: tuple[Column, ...]
     summary: Summary | None = None
+    needs_op_names: bool = False
 
     def __post_init__(self) -> None:
         _check_name("table", self.name)
@@ -139,6 +143,7 @@ COMMON: tuple[Column, ...] = (
         "structural",
         "part of a training step; NULL where neither a name nor dataflow tells",
         values=("fwd", "bwd", "remat", "other"),
+        needs_op_names=True,
     ),
     Column(
         "phase_from",
@@ -146,6 +151,7 @@ COMMON: tuple[Column, ...] = (
         "volatile",
         "what told the phase: its own op_name, a caller's, or the phase its users agree on",
         values=("own", "caller", "dataflow"),
+        needs_op_names=True,
     ),
     Column(
         "loop", "ref", "volatile", "innermost while around it; NULL outside or where callers differ"
@@ -174,7 +180,9 @@ COMMON: tuple[Column, ...] = (
         "how the trip counts behind executions are known, the worst of the chain; NULL: no loop",
         values=("annotated", "inferred", "bounded", "unknown"),
     ),
-    Column("source", "text", "volatile", "innermost source frame, as file:line"),
+    Column(
+        "source", "text", "volatile", "innermost source frame, as file:line", needs_op_names=True
+    ),
     Column("text_line", "int", "volatile", "line of the HLO text, from 1", unit="line"),
 )
 

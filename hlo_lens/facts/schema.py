@@ -15,6 +15,7 @@ def as_data(tables: Iterable[Table], version: int) -> dict[str, object]:
             {
                 "name": table.name,
                 "row": table.row,
+                "needs_op_names": table.needs_op_names,
                 "columns": [_column_data(column) for column in table.columns],
             }
             for table in tables
@@ -50,8 +51,9 @@ def own_columns(table: Table) -> tuple[Column, ...]:
 
 
 def meaning(column: Column) -> str:
-    """A column's doc, with the words of an enum."""
-    return f"{column.doc} ({', '.join(column.values)})" if column.values else column.doc
+    """A column's doc, with the words of an enum, and whether it needs op_names."""
+    words = f" ({', '.join(column.values)})" if column.values else ""
+    return f"{column.doc}{words}{'; needs op_names' if column.needs_op_names else ''}"
 
 
 def _column_data(column: Column) -> dict[str, object]:
@@ -62,11 +64,15 @@ def _column_data(column: Column) -> dict[str, object]:
         "unit": column.unit,
         "doc": column.doc,
     }
-    return data | {"values": list(column.values)} if column.values else data
+    if column.values:
+        data["values"] = list(column.values)
+    return data | {"needs_op_names": True} if column.needs_op_names else data
 
 
 def _markdown_table(table: Table) -> str:
     also = " Also the common columns." if has_common(table) else ""
+    if table.needs_op_names:
+        also += " Without op_names it may lack rows."
     columns = own_columns(table)
     return f"## {table.name}\n\nA row is {table.row}.{also}\n" + (
         f"\n{_markdown_columns(columns)}" if columns else ""

@@ -102,13 +102,43 @@ def run_query(
     Raises `QueryError` for anything but one reading statement, for SQL that SQLite refuses, and
     where the time is over.
     """
-    connection = connect(facts, ())
-    try:
-        touched = _touched(connection, sql, _tables(facts))
-        _fill(connection, facts, touched)
-        return _answer(connection, sql, _tables(facts), limit_seconds, limit_rows)
-    finally:
-        connection.close()
+    with Database(facts) as database:
+        return database.ask(sql, limit_seconds=limit_seconds, limit_rows=limit_rows)
+
+
+class Database:
+    """What `run_query` asks, kept for more than one query: a table is filled when one touches it.
+
+    A context manager, or until `close`.
+    """
+
+    def __init__(self, facts: Sequence[Facts]) -> None:
+        self._facts = facts
+        self._known = _tables(facts)
+        self._connection = connect(facts, ())
+        self._filled: set[str] = set()
+
+    def ask(
+        self, sql: str, *, limit_seconds: float = DEFAULT_SECONDS, limit_rows: int = DEFAULT_ROWS
+    ) -> QueryResult:
+        """Answer one SELECT; limits and errors are those of `run_query`."""
+        for name in {table for table, _ in self.columns_read(sql)} - self._filled:
+            _fill(self._connection, self._facts, [name])
+            self._filled.add(name)
+        return _answer(self._connection, sql, self._known, limit_seconds, limit_rows)
+
+    def columns_read(self, sql: str) -> frozenset[tuple[str, str]]:
+        """As the function of this name."""
+        return frozenset(_read(self._connection, sql, self._known))
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def columns_read(facts: Sequence[Facts], sql: str) -> frozenset[tuple[str, str]]:
@@ -116,11 +146,8 @@ def columns_read(facts: Sequence[Facts], sql: str) -> frozenset[tuple[str, str]]
 
     Raises `QueryError` as `run_query` does for a query that is not one or names what is not there.
     """
-    connection = connect(facts, ())
-    try:
-        return frozenset(_read(connection, sql, _tables(facts)))
-    finally:
-        connection.close()
+    with Database(facts) as database:
+        return database.columns_read(sql)
 
 
 def check_condition(facts: Sequence[Facts], table: str, *conditions: str) -> None:
@@ -219,11 +246,6 @@ def _storable(value: object) -> object:
         except OverflowError:
             return math.inf if value > 0 else -math.inf
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
-
-
-def _touched(connection: sqlite3.Connection, sql: str, known: Sequence[Table]) -> list[str]:
-    """The tables a query reads."""
-    return list(dict.fromkeys(table for table, _ in _read(connection, sql, known)))
 
 
 def _read(
@@ -337,6 +359,9 @@ def _answer(
                 " condition, or allow more time"
             ) from error
         raise QueryError(f"SQLite: {error}") from error
+    finally:
+        connection.set_progress_handler(None, 0)
+        connection.set_authorizer(None)
     return QueryResult(tuple(name for name, *_ in cursor.description), rows, complete)
 
 

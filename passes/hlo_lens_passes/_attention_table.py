@@ -153,6 +153,7 @@ TABLE: Final = Table(
         ),
         unknown=(Cell("route"), Cell("kernel")),
     ),
+    needs_op_names=True,
 )
 
 FELL_BACK: Final = Rule(

@@ -126,6 +126,7 @@ TABLE = Table(
         ),
         Column("temp_bytes", "bytes", "measure", f"temporaries of a device, of {SIDE_FILE}"),
     ),
+    needs_op_names=True,
 )
 
 

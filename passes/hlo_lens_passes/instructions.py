@@ -28,9 +28,13 @@ TABLE = Table(
             "structural",
             "n of the layout's S(n), 0 without; NULL for a tuple or where there is no layout",
         ),
-        Column("op_name", "text", "volatile", "op_name of its own metadata"),
+        Column("op_name", "text", "volatile", "op_name of its own metadata", needs_op_names=True),
         Column(
-            "full_op_name", "text", "structural", "op_name behind those of its callers, as a path"
+            "full_op_name",
+            "text",
+            "structural",
+            "op_name behind those of its callers, as a path",
+            needs_op_names=True,
         ),
         Column(
             "remat_label",
@@ -38,6 +42,7 @@ TABLE = Table(
             "structural",
             "whether the path has a `rematted_computation`: the framework's label, no proof that"
             " anything is recomputed. NULL without a name",
+            needs_op_names=True,
         ),
         Column(
             "compiler_remat", "bool", "structural", "whether the compiler named it a `.remat` copy"

@@ -146,6 +146,7 @@ TABLE = Table(
             Measure("all-to-all bytes per step", "per_step", "all_to_all_bytes"),
         ),
     ),
+    needs_op_names=True,
 )
 
 DENSE: Final = Rule(

@@ -149,6 +149,7 @@ TABLE = Table(
         ),
         unknown=(Cell("lowering"),),
     ),
+    needs_op_names=True,
 )
 
 PADDED = Rule(

@@ -109,6 +109,7 @@ REGIONS = Table(
             Measure("saved", "once", "saved_bytes"),
         ),
     ),
+    needs_op_names=True,
 )
 
 OPERATIONS = Table(
@@ -158,6 +159,7 @@ OPERATIONS = Table(
         ),
         Column("evidence", "text", "volatile", "why, as a sentence"),
     ),
+    needs_op_names=True,
 )
 
 RULES: Final = (

@@ -80,6 +80,7 @@ TABLE = Table(
             Measure("bytes", "once", "bytes"),
         ),
     ),
+    needs_op_names=True,
 )
 
 SAVES_NOTHING: Final = Rule(

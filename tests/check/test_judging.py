@@ -97,15 +97,18 @@ def test_what_is_expected_holds_or_not(given: dict[str, Any], expected: str) -> 
 def test_an_empty_selection_does_not_pass_unless_that_is_meant(quantity: str) -> None:
     given = {"where": "logical_kind = 'all-gather'", quantity: "group_size = 2"}
     assert outcome(LOOP, **given) == "failed"
-    assert outcome(LOOP, **given, allow_empty=True) == ("failed" if quantity == "any" else "passed")
+    assert outcome(LOOP, **given, allow_empty=True) == "passed"
 
 
 def test_of_what_failed_the_rows_the_number_and_a_command_are_told() -> None:
     verdict = judged(LOOP, table="collectives", where="loop_depth = 1", count="== 1")
     assert [(row.name, row.text_line) for row in verdict.offenders] == [("r1", 15), ("r2", 16)]
     assert (verdict.found, verdict.against) == ("2", 2)
-    assert verdict.expected == "number of the rows of collectives where loop_depth = 1 == 1"
-    assert verdict.command.startswith("hlolens query FILE 'SELECT name, phase, executions, source")
+    assert verdict.expected == "collectives where loop_depth = 1: count == 1"
+    assert verdict.command == (
+        'hlolens query FILE "SELECT name, phase, loop_name, executions, source FROM collectives'
+        ' WHERE loop_depth = 1"'
+    )
 
 
 def test_of_every_only_the_rows_against_it_are_told() -> None:
@@ -117,7 +120,17 @@ def test_of_every_only_the_rows_against_it_are_told() -> None:
 def test_the_nearest_miss_of_nothing_selected_is_the_part_that_is_against_it() -> None:
     where = "logical_kind = 'all-reduce' AND (phase = 'remat' OR phase = 'none') AND group_size = 2"
     verdict = judged(LOOP, table="collectives", where=where, any="wire_bytes > 0")
-    assert verdict.nearest == "without (phase = 'remat' OR phase = 'none'): 3 rows"
+    assert verdict.nearest == (
+        "without (phase = 'remat' OR phase = 'none'): 3 rows, phase is 'bwd' ×2, 'fwd' ×1"
+    )
+    where = "logical_kind = 'all_reduce' AND phase = 'bwd'"
+    verdict = judged(LOOP, table="collectives", where=where, count="== 2")
+    assert verdict.nearest == (
+        "without logical_kind = 'all_reduce': 2 rows, logical_kind is 'all-reduce' ×2"
+    )
+    where = "wire_bytes + 0 > 99"
+    verdict = judged(LOOP, table="collectives", where=where, any=True)
+    assert verdict.nearest == "without wire_bytes + 0 > 99: 3 rows"
 
 
 def test_how_often_a_loop_runs_may_not_be_known() -> None:
@@ -128,9 +141,73 @@ def test_how_often_a_loop_runs_may_not_be_known() -> None:
 
 def test_what_is_null_is_not_judged() -> None:
     verdict = judged(LOOP, table="collectives", every="channel_id = 1")
-    assert (verdict.outcome, verdict.why) == ("not judged", "of 3 rows it is not known (NULL)")
+    assert (verdict.outcome, verdict.why) == (
+        "not judged",
+        "of 3 rows it is not known: the condition is NULL",
+    )
     verdict = judged(LOOP, table="collectives", where="channel_id = 1", count=3)
-    assert verdict.why == "of 3 rows it is not known whether they are meant: channel_id = 1 is NULL"
+    assert verdict.why == (
+        "of 3 rows it is not known whether they are meant: the condition is NULL;"
+        " write (channel_id = 1) IS TRUE to leave them out"
+    )
+
+
+# `phase` is NULL of `last`, and the others are of the backward.
+UNNAMED = LOOP.replace(', metadata={op_name="jit(f)/jvp()/last"}', "").replace(
+    "ROOT last", "keep = f32[8] negate(y)\n  ROOT last"
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"where": "phase = 'bwd'", "count": ">= 2"}, "passed"),
+        ({"where": "phase = 'bwd'", "count": 2}, "not judged"),
+        ({"where": "phase = 'bwd'", "count": "<= 1"}, "failed"),
+        ({"where": "phase = 'bwd'", "count": "<= 3"}, "passed"),
+        ({"where": "phase IS 'bwd'", "count": 2}, "passed"),
+        ({"where": "phase = 'bwd'", "every": "group_size = 2"}, "passed"),
+        ({"where": "phase = 'bwd'", "every": "loop IS NOT NULL"}, "not judged"),
+        ({"where": "phase = 'bwd'", "every": "group_size = 4"}, "failed"),
+        ({"where": "phase = 'bwd'", "none": "loop IS NULL"}, "not judged"),
+        ({"where": "phase = 'bwd'", "none": "group_size = 4"}, "passed"),
+        ({"where": "phase = 'bwd'", "any": "loop IS NOT NULL"}, "passed"),
+        ({"where": "phase = 'bwd'", "any": "loop IS NULL"}, "not judged"),
+        ({"where": "phase = 'bwd'", "any": "group_size = 4"}, "failed"),
+        ({"where": "phase = 'fwd'", "none": True}, "not judged"),
+        ({"where": "phase = 'fwd'", "any": True}, "not judged"),
+        ({"where": "phase = 'fwd'", "every": "group_size = 2"}, "not judged"),
+        ({"where": "phase = 'bwd'", "sum": "wire_bytes", "is": "<= 96 B"}, "passed"),
+        ({"where": "phase = 'bwd'", "sum": "wire_bytes", "is": "== 64 B"}, "not judged"),
+        ({"where": "phase = 'bwd'", "max": "loop_depth", "is": "== 1"}, "passed"),
+        ({"where": "phase = 'bwd'", "min": "loop_depth", "is": "== 1"}, "not judged"),
+        ({"where": "phase = 'bwd'", "min": "loop_depth", "is": "<= 1"}, "passed"),
+    ],
+    ids=str,
+)
+def test_a_row_that_is_perhaps_meant_leaves_open_what_it_could_decide(
+    given: dict[str, Any], expected: str
+) -> None:
+    assert outcome(UNNAMED, **given) == expected
+
+
+def test_rows_outside_of_loops_are_left_out_of_what_is_counted_per_loop_execution() -> None:
+    verdict = judged(LOOP, table="collectives", count=2, per="loop execution")
+    assert (verdict.outcome, verdict.found) == (
+        "passed",
+        "2 in an iteration of w; 1 row in no loop left out",
+    )
+    straight = "loop IS NULL"
+    assert outcome(LOOP, where=straight, count=0, per="loop execution") == "passed"
+    verdict = judged(LOOP, table="collectives", where=straight, count=1, per="loop execution")
+    assert (verdict.outcome, verdict.found) == ("failed", "0; 1 row in no loop left out")
+
+
+@pytest.mark.parametrize("quantity", ["max", "min"])
+def test_of_no_row_there_is_no_largest(quantity: str) -> None:
+    given = {"where": "group_size = 9", quantity: "wire_bytes", "is": "> 5 B"}
+    assert outcome(LOOP, **given) == "failed"
+    assert outcome(LOOP, **given, allow_empty=True) == "passed"
 
 
 def test_a_phase_cannot_be_judged_without_metadata() -> None:
@@ -147,7 +224,7 @@ def test_a_cut_off_text_is_not_judged() -> None:
 
 def test_a_stage_that_is_not_there_is_not_judged() -> None:
     verdict = judged(LOOP, table="collectives", count=3, stage="before_optimizations")
-    assert verdict.why == "it has no stage before_optimizations, but after_optimizations"
+    assert verdict.why == "no stage before_optimizations; it has after_optimizations"
 
 
 def test_sql_that_cannot_be_read_is_a_mistake_of_the_file() -> None:

@@ -38,8 +38,8 @@ def test_what_is_not_is_1_with_the_rows_and_a_command(cli: Cli, text: Path, tmp_
     lines = ran.out.splitlines()
     assert lines[1:4] == [
         "  ✗ collectives-every",
-        "      expected: every one of the rows of collectives fulfils phase = 'bwd'",
-        "      found: 2 of 3 rows fulfil it",
+        "      expected: collectives: every phase = 'bwd'",
+        "      found: 2 of 3 rows",
     ]
     assert lines[4].split() == ["last", "line", "33", "phase", "=", "fwd"]
     assert lines[5].startswith(f"      hlolens query {text} ")
@@ -57,7 +57,7 @@ def test_a_warning_fails_only_where_warnings_do(cli: Cli, text: Path, tmp_path: 
 def test_what_cannot_be_judged_is_2_and_says_why(cli: Cli, text: Path, tmp_path: Path) -> None:
     ran = cli("check", text, "--expect", gate(tmp_path, "every = 'channel_id = 1'"))
     assert ran.code == 2
-    assert "not judged: of 3 rows it is not known (NULL)" in ran.out
+    assert "not judged: of 3 rows it is not known: the condition is NULL" in ran.out
 
 
 @pytest.mark.parametrize(

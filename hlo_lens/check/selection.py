@@ -1,0 +1,127 @@
+"""The rows that an expectation is about: which are meant, and for which its condition holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from hlo_lens.check.model import Expectation
+from hlo_lens.facts import Facts
+from hlo_lens.facts.sqlite import Database, QueryError, check_condition
+from hlo_lens.files import InputError
+from hlo_lens.present.quantities import visible
+from hlo_lens.present.reading import not_read
+
+_ALL: Final = 2**31 - 1
+
+
+class Truth(NamedTuple):
+    """What SQL says of one row; None where it says NULL: it is not known."""
+
+    meant: bool | None
+    holds: bool | None
+
+
+class Selection:
+    """The rows of the table of one expectation, in one module.
+
+    Raises `InputError` where the SQL of the expectation cannot be read.
+    """
+
+    def __init__(self, facts: Facts, expected: Expectation, position: int, asked: Database) -> None:
+        self.facts = facts
+        self.expected = expected
+        self.position = position
+        self.module = facts.program.modules[position]
+        self.table = facts.table(expected.table)
+        self._asked = asked
+
+    @cached_property
+    def columns_read(self) -> frozenset[tuple[str, str]]:
+        """(table, column) of what `where` and the condition read."""
+        try:
+            check_condition((self.facts,), self.table.name, *filter(None, self._conditions))
+            return self._asked.columns_read(self._sql(*self._conditions))
+        except QueryError as problem:
+            raise self._mistake(problem) from None
+
+    @property
+    def _conditions(self) -> tuple[str, str]:
+        return self.expected.where, self.expected.condition
+
+    def why_not(self) -> str:
+        """Why nothing can be said here, whatever the rows are; "" where something can."""
+        for name in {self.table.name, *(table for table, _ in self.columns_read)}:
+            if (problem := not_read(self.facts, name)) is not None:
+                return problem
+        needed = sorted(self._needs_op_names())
+        rows = self.facts.records_by_module("modules").get(self.position, [{}])
+        about: Mapping[str, object] = rows[0]
+        if about.get("truncated"):
+            return "the text is cut off: what stands behind the cut is not known"
+        if about.get("has_metadata") == 0 and needed:
+            return f"the text has no op_name and no source, which {', '.join(needed)} needs"
+        return ""
+
+    def _needs_op_names(self) -> Iterator[str]:
+        """What of it a text without metadata cannot tell: columns, or whole tables."""
+        for name in {self.table.name, *(table for table, _ in self.columns_read)}:
+            table = self.facts.table(name)
+            read = {column for its, column in self.columns_read if its == name}
+            if table.needs_op_names:
+                yield f"the table {name}"
+            yield from (
+                one.name for one in table.columns if one.needs_op_names and one.name in read
+            )
+
+    @cached_property
+    def records(self) -> dict[int, dict[str, object]]:
+        """All rows of the table in this module, by id."""
+        found = self.facts.records_by_module(self.table.name).get(self.position, [])
+        return {id: row for row in found if isinstance(id := row["id"], int)}
+
+    @cached_property
+    def truths(self) -> dict[int, Truth]:
+        """What SQL says of each row, by id, in their order."""
+        return self._truths(*self._conditions)
+
+    @cached_property
+    def meant(self) -> list[int]:
+        """The rows for which `where` holds."""
+        return [id for id, truth in self.truths.items() if truth.meant]
+
+    @cached_property
+    def perhaps(self) -> list[int]:
+        """The rows for which `where` is NULL."""
+        return [id for id, truth in self.truths.items() if truth.meant is None]
+
+    def fulfilling(self, condition: str) -> list[int]:
+        """The rows for which another condition holds."""
+        return [id for id, truth in self._truths(condition, "").items() if truth.meant]
+
+    def columns_of(self, condition: str) -> list[str]:
+        """The columns of the table that a condition reads, in the order of the table."""
+        read = self._asked.columns_read(self._sql(condition, ""))
+        own = {column for table, column in read if table == self.table.name} - {"id", "module"}
+        return [name for name in self.table.names if name in own]
+
+    def _truths(self, where: str, condition: str) -> dict[int, Truth]:
+        try:
+            rows = self._asked.ask(self._sql(where, condition), limit_rows=_ALL).rows
+        except QueryError as problem:
+            raise self._mistake(problem) from None
+        return {
+            id: Truth(*(None if known is None else bool(known) for known in truth))
+            for id, *truth in rows
+            if isinstance(id, int)
+        }
+
+    def _sql(self, where: str, condition: str) -> str:
+        """Each condition stands on lines of its own: it may end in a comment."""
+        truths = ", ".join(f"NOT NOT (\n{one or '1'}\n)" for one in (where, condition))
+        rows = f'"{self.table.name}" WHERE module = {self.position}'
+        return f"SELECT id, {truths} FROM {rows} ORDER BY id"
+
+    def _mistake(self, problem: QueryError) -> InputError:
+        return InputError(self.expected.place or visible(self.expected.id), str(problem))

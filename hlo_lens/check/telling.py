@@ -1,0 +1,97 @@
+"""What helps a person whose expectation does not hold: rows, the nearest miss, a command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from typing import Final
+
+from hlo_lens.check.counting import rows_text
+from hlo_lens.check.model import Offender
+from hlo_lens.check.selection import Selection
+from hlo_lens.check.sentences import without_one_part
+from hlo_lens.present.cells import Cells
+from hlo_lens.present.quantities import count_text, visible
+
+_EQUALS: Final = re.compile(
+    r"\(*\s*\"?(\w+)\"?\s*(?:==?|IS|IN|LIKE|GLOB)\s*[\w'(].*", re.I | re.DOTALL
+)
+_MOST_VALUES: Final = 6
+
+
+def offender_of(selection: Selection, cells: Cells, id: int) -> Offender:
+    """A row with the columns that the expectation is about."""
+    expected, row = selection.expected, selection.records[id]
+    names = selection.columns_of(expected.condition or expected.where)
+    names += [expected.column] if expected.column else []
+    names += ["executions"] if expected.per == "step" else []
+    told = [
+        f"{name} = {cells.text(column, row[name], selection.position, words=('true', 'false'))}"
+        if row[name] is not None
+        else f"{name} = NULL"
+        for name in dict.fromkeys(names)
+        if (column := selection.table.column(name)) and name != "name"
+    ]
+    name, source, line = (row.get(key) for key in ("name", "source", "text_line"))
+    return Offender(
+        id,
+        name if isinstance(name, str) else None,
+        source if isinstance(source, str) else None,
+        line if isinstance(line, int) else None,
+        ", ".join(told),
+    )
+
+
+def nearest_of(selection: Selection) -> tuple[str, str]:
+    """What would be selected without one part of `where`, the fewest rows but some, as a sentence;
+    and that condition."""
+    best: tuple[str, str, list[int]] | None = None
+    for part, rest in without_one_part(selection.expected.where):
+        rows = selection.fulfilling(rest) if rest else list(selection.records)
+        if rows and (best is None or len(rows) < len(best[2])):
+            best = part, rest, rows
+    if best is None:
+        found = "" if selection.records else f"the table {selection.table.name} has no rows here"
+        return found, selection.expected.where
+    part, rest, rows = best
+    found = f"without {visible(' '.join(part.split()))}: {rows_text(len(rows))}"
+    return found + _values(selection, part, rows), rest
+
+
+def _values(selection: Selection, part: str, rows: list[int]) -> str:
+    """The values of the one column that a part compares, in the rows that fulfil the rest; "" for
+    another part."""
+    match = _EQUALS.fullmatch(part.strip())
+    columns = selection.columns_of(part)
+    if match is None or columns != [match[1]]:
+        return ""
+    values = Counter(_value(selection.records[id][match[1]]) for id in rows)
+    told = [f"{value} ×{count_text(count)}" for value, count in values.most_common(_MOST_VALUES)]
+    told += ["…"] if len(values) > _MOST_VALUES else []
+    return f", {match[1]} is {', '.join(told)}"
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "NULL"
+    return visible(f"'{value}'" if isinstance(value, str) else str(value))
+
+
+def command_of(selection: Selection, where: str) -> str:
+    """`hlolens query` for the rows of which a condition holds."""
+    expected, table = selection.expected, selection.table
+    wanted = ("name", "phase", "loop_name", expected.column, "executions", "source")
+    shown = [name for name in wanted if name in table.names] or ["*"]
+    sql = f"SELECT {', '.join(map(str, shown))} FROM {table.name}"
+    if where:
+        has_comment = "--" in where  # which ends with its line
+        sql += f" WHERE {where if has_comment else ' '.join(where.split())}"
+    file = selection.module.filename or ""
+    path = "FILE" if not file or file.startswith("<") else visible(shlex.quote(file))
+    return f"hlolens query {path} {_quoted(sql)}"
+
+
+def _quoted(sql: str) -> str:
+    """For a shell: in double quotes where nothing in it acts there, as SQL has single ones."""
+    return shlex.quote(sql) if re.search(r'["$`\\!]', sql) else f'"{sql}"'
