@@ -17,25 +17,37 @@ NO_WARNING = "error"
 @dataclass(frozen=True, slots=True)
 class Checked:
     """The outcome for one program. failing: findings at or above the level asked for; others: the
-    rest of those that were selected. broken: why passes did not run; what they tell is unknown."""
+    rest of those that were selected. rules: the ids of those that were judged. broken: why passes
+    did not run; what they tell is unknown."""
 
     facts: Facts
     verdicts: tuple[Verdict, ...] = ()
     failing: tuple[Finding, ...] = ()
     others: tuple[Finding, ...] = ()
     broken: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
 
     def failed(self, fail_on: Level) -> bool:
-        """Whether the answer is no: a warning counts only where `fail_on` is one."""
-        counts = ("error", "warning") if fail_on != NO_WARNING else ("error",)
-        return bool(self.failing) or any(
-            one.outcome == "failed" and one.severity in counts for one in self.verdicts
-        )
+        """Whether the answer is no."""
+        return bool(self.failing) or any(is_no(one, fail_on) for one in self.verdicts)
 
     @property
     def not_judged(self) -> bool:
         """Whether something could not be judged."""
         return bool(self.broken) or any(one.outcome == "not judged" for one in self.verdicts)
+
+
+def is_no(verdict: Verdict, fail_on: Level) -> bool:
+    """Whether a verdict makes the answer no: a warning does only where `fail_on` is one."""
+    counts = ("error", "warning") if fail_on != NO_WARNING else ("error",)
+    return verdict.outcome == "failed" and verdict.severity in counts
+
+
+def exit_code(checked: Sequence[Checked], fail_on: Level, problems: Sequence[str] = ()) -> int:
+    """0: yes, 1: no, 2: something could not be judged. problems: what could not be done at all."""
+    if problems or any(one.not_judged for one in checked):
+        return 2
+    return int(any(one.failed(fail_on) for one in checked))
 
 
 def judged_by_rules(
@@ -45,19 +57,27 @@ def judged_by_rules(
     facts.run(one for one in facts.registry.passes if one.rules)
     machinery = (PASS_FAILED.id, PLUGIN_BROKEN.id)
     broken = tuple(one.message for one in facts.findings if one.rule in machinery)
-    wanted = [
-        one
-        for one in gravest_first(facts.findings)
-        if one.rule not in machinery
-        and (not selected or _matches(one.rule, selected))
-        and not _matches(one.rule, ignored)
+    asked_for = [
+        rule
+        for rule in facts.registry.rules
+        if rule not in machinery
+        and (not selected or _matches(rule, selected))
+        and not _matches(rule, ignored)
     ]
+    wanted = [one for one in gravest_first(facts.findings) if one.rule in asked_for]
+    unknown = {
+        rule.id
+        for one in facts.registry.passes
+        if any(why.startswith(f"pass {one.name}: ") for why in broken)
+        for rule in one.rules
+    }
     grave = LEVELS.index(fail_on)
     return Checked(
         facts,
         failing=tuple(one for one in wanted if LEVELS.index(one.level) >= grave),
         others=tuple(one for one in wanted if LEVELS.index(one.level) < grave),
         broken=broken,
+        rules=tuple(rule for rule in asked_for if rule not in unknown),
     )
 
 

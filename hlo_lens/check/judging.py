@@ -124,6 +124,7 @@ def _of_rows(selection: Selection, outcome: Outcome, found: str, rows: Sequence[
         against=len(rows),
         nearest=nearest,
         command=command_of(selection, shown),
+        module=selection.position,
     )
 
 

@@ -96,7 +96,8 @@ class Verdict:
     kind: an expectation, no change against a baseline, or a FileCheck file. expected, found: as
     sentences. why: why it is not judged. because: why one expects it. place: file and line where
     that is written. offenders: the first of the rows that are against it, `against` in all.
-    nearest: what nearly was the case, "" where nothing helps. command: what shows more.
+    nearest: what nearly was the case, "" where nothing helps. command: what shows more. module: the
+    position of the one that the rows are of; None: the one that runs.
     """
 
     id: str
@@ -112,3 +113,4 @@ class Verdict:
     against: int = 0
     nearest: str = ""
     command: str = ""
+    module: int | None = None
