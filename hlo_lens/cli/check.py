@@ -78,7 +78,9 @@ def _reports(
     "allowed",
     metavar="TABLE[:COLUMN,…]",
     multiple=True,
-    help="With --against, what may change: a table, or columns of it; may be repeated.",
+    help="With --against, what may change: a table (also findings and instructions), or of it these "
+    "columns, `loop` for the loop of a row; added, removed or changed rows; and only rows `where "
+    "CONDITION` holds. May be repeated.",
 )
 @click.option(
     "--filecheck",
@@ -135,6 +137,8 @@ def command(
 
     if allowed and against is None:
         raise click.UsageError("--allow-change is for a comparison: give --against GOOD")
+    if against == "-" and "-" in files:
+        raise click.UsageError("standard input can be the program or GOOD, not both")
     expectations = _expectations(expected, presets)
     changes = _allowed(allowed)
     good = None if against is None else Facts(one_program(against, module=module, stage=stage))

@@ -60,10 +60,10 @@ class Body:
 def changed_instructions(matching: Matching) -> Iterator[InstructionLine]:
     """Instructions that changed, those that do some work first."""
     groups = changed(matching)
-    groups.sort(key=lambda each: (each.opcode in _BOOKKEEPING, _place(each.opcode)))
+    groups.sort(key=lambda each: by_work(each.opcode))
     for group in groups:
         first, *_ = group.aspects
-        old, new = _parts(first.old, first.new)
+        old, new = differing_parts(first.old, first.new)
         yield InstructionLine(
             visible(group.opcode),
             count_text(group.number),
@@ -75,7 +75,7 @@ def changed_instructions(matching: Matching) -> Iterator[InstructionLine]:
         )
 
 
-def _parts(old: str, new: str) -> tuple[str, str]:
+def differing_parts(old: str, new: str) -> tuple[str, str]:
     """Two texts where they are not the same, cut to what a line holds."""
     start = differs_at(old, new)
     return _part(old, start), _part(new, start)
@@ -124,6 +124,11 @@ def _body(delta: BodyDelta, loops: int) -> Body:
 def _loops_text(old: Loop | None, new: Loop | None) -> str:
     texts = [loop_text(loop) for loop in (old, new) if loop is not None]
     return ARROW.join(dict.fromkeys(texts)) or "outside of loops"
+
+
+def by_work(opcode: str) -> tuple[bool, int]:
+    """Where an opcode stands: what does some work first."""
+    return opcode in _BOOKKEEPING, _place(opcode)
 
 
 def _place(opcode: str) -> int:

@@ -1,0 +1,195 @@
+"""Changes against a baseline that are meant: how they are written, and what they cover."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from hlo_lens.facts import FINDINGS, Facts, Registry, Table, UnknownTableError
+from hlo_lens.facts.sqlite import QueryError, check_condition, columns_read, run_query
+from hlo_lens.files import InputError
+from hlo_lens.present.quantities import visible
+from hlo_lens.present.reading import not_read
+
+ADDED: Final = "added"
+REMOVED: Final = "removed"
+CHANGED: Final = "changed"
+_WORDS: Final = (ADDED, REMOVED, CHANGED)
+
+LOOP: Final = "loop"
+INSTRUCTIONS: Final = "instructions"
+
+REPEATED: Final = {
+    "executions": frozenset(("executions_min", "executions_max")),
+    LOOP: frozenset(("loop_depth", "trips_kind", "executions", "executions_min", "executions_max")),
+}
+"""By column, those whose change only repeats that it has changed; of `loop`, that a row stands in
+another one."""
+
+Key: TypeAlias = tuple[object, object]
+"""The module and the id of a row."""
+
+_OPTION: Final = "--allow-change"
+_FORM: Final = "write TABLE or TABLE:COLUMN,… and, if need be, where CONDITION behind it"
+_WRITTEN: Final = re.compile(
+    r"\s*(?P<table>\w+)\s*(?::(?P<what>.*?))?(?:\s+where\s+(?P<where>\S.*?))?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_ALL: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """A change that is meant.
+
+    table: whose rows may differ; `instructions` are the instructions themselves. what: columns in
+    which rows that both sides have may differ, `loop` for the loop that they stand in; `added` and
+    `removed` for rows that one side alone has; `changed` for every column. Without any: all of
+    that. where: an SQL condition that has to hold of the row on each side that has it; "" for every
+    row.
+    """
+
+    table: str
+    what: tuple[str, ...] = ()
+    where: str = ""
+
+    def __str__(self) -> str:
+        what = f":{','.join(self.what)}" if self.what else ""
+        return f"{self.table}{what}" + (f" where {self.where}" if self.where else "")
+
+
+def allowed_change(text: str, registry: Registry) -> Allowed:
+    """What `TABLE`, `TABLE:COLUMN,…` or either with `where CONDITION` behind it allows.
+
+    Raises `InputError` for a table or a column that is not there, or that no comparison looks at.
+    The condition is read when it is needed.
+    """
+    match = _WRITTEN.fullmatch(text)
+    if match is None or match["what"] == "":
+        raise InputError(_OPTION, f"{visible(text)!r} cannot be read; {_FORM}")
+    table = _table(match["table"], registry)
+    said = [] if match["what"] is None else match["what"].split(",")
+    what = tuple(dict.fromkeys(one.strip() for one in said))
+    for one in what:
+        _check_what(table, one)
+    return Allowed(table.name, what, " ".join((match["where"] or "").split()))
+
+
+def _table(name: str, registry: Registry) -> Table:
+    try:
+        table = registry.table(name)
+    except UnknownTableError as problem:
+        raise InputError(_OPTION, str(problem)) from None
+    known = [one.name for one in registry.tables if _is_compared(one)]
+    if table.name not in known:
+        raise InputError(
+            _OPTION, f"the table {name} is not compared; compared are {', '.join(known)}"
+        )
+    return table
+
+
+def _is_compared(table: Table) -> bool:
+    return table.summary is not None or table is FINDINGS or table.name == INSTRUCTIONS
+
+
+def _check_what(table: Table, what: str) -> None:
+    if what in _WORDS:
+        return
+    if table.name == INSTRUCTIONS:
+        raise InputError(_OPTION, f"of instructions say {', '.join(_WORDS)}, not {visible(what)!r}")
+    if what not in table.names:
+        close = difflib.get_close_matches(what, (*table.names, *_WORDS), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"hlolens schema {table.name} lists them"
+        raise InputError(_OPTION, f"table {table.name} has no column {visible(what)!r}; {hint}")
+    if what != LOOP and table.column(what).role == "volatile":
+        raise InputError(
+            _OPTION, f"column {what} of {table.name} makes no difference: there is nothing to allow"
+        )
+
+
+class Meant:
+    """Tells what of a difference is not meant, and remembers which of the changes that are allowed
+    there were. Raises `InputError` for a condition that cannot be read."""
+
+    def __init__(self, good: Facts, facts: Facts, allowed: Sequence[Allowed]) -> None:
+        self._sides = good, facts
+        self._allowed = tuple(dict.fromkeys(allowed))
+        self._found: set[Allowed] = set()
+        self._rows: dict[tuple[Allowed, int], frozenset[Key]] = {}
+        for one in self._allowed:
+            if one.where:
+                try:
+                    check_condition((facts,), one.table, one.where)
+                    columns_read((facts,), _sql(one))
+                except QueryError as problem:
+                    raise _mistake(one, problem) from None
+
+    def of(self, table: str) -> list[Allowed]:
+        """What is allowed of a table."""
+        return [one for one in self._allowed if one.table == table]
+
+    def not_there(self, table: str) -> list[Allowed]:
+        """What is allowed of a table and was not met so far."""
+        return [one for one in self.of(table) if one not in self._found]
+
+    def left(
+        self, table: str, parts: frozenset[str], old: Key | None, new: Key | None
+    ) -> frozenset[str]:
+        """Of what differs, that which is not allowed.
+
+        parts: `added`, `removed`, or the columns that changed. old, new: the row on each side, None
+        for one that has it not.
+        """
+        covered: set[str] = set()
+        for one in self.of(table):
+            its = _covered(one, parts)
+            if its and all(self._holds(one, at, key) for at, key in enumerate((old, new)) if key):
+                self._found.add(one)
+                covered |= its
+        return parts - covered
+
+    def unknown(self, table: str) -> str | None:
+        """Why it is not known which rows the conditions about a table mean; None where it is."""
+        for one in self.of(table):
+            if not one.where:
+                continue
+            for side in self._sides:
+                for name in sorted({name for name, _ in columns_read((side,), _sql(one))}):
+                    if (problem := not_read(side, name)) is not None:
+                        return problem
+        return None
+
+    def _holds(self, allowed: Allowed, side: int, key: Key) -> bool:
+        if not allowed.where:
+            return True
+        if (allowed, side) not in self._rows:
+            try:
+                rows = run_query((self._sides[side],), _sql(allowed), limit_rows=_ALL).rows
+            except QueryError as problem:
+                raise _mistake(allowed, problem) from None
+            self._rows[allowed, side] = frozenset((row[0], row[1]) for row in rows)
+        return key in self._rows[allowed, side]
+
+
+def _covered(allowed: Allowed, parts: frozenset[str]) -> frozenset[str]:
+    """What of a difference is of the kind that is allowed, whichever row it is of."""
+    if not allowed.what:
+        return parts
+    if CHANGED in allowed.what and not parts & {ADDED, REMOVED}:
+        return parts
+    named = set(allowed.what)
+    for column in (LOOP, "executions"):
+        if column in named & parts:
+            named |= REPEATED[column]
+    return parts & named
+
+
+def _sql(allowed: Allowed) -> str:
+    return f'SELECT module, id FROM "{allowed.table}" WHERE (\n{allowed.where}\n)'
+
+
+def _mistake(allowed: Allowed, problem: QueryError) -> InputError:
+    return InputError(f"{_OPTION} {visible(str(allowed))}", str(problem))
