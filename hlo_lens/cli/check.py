@@ -49,6 +49,12 @@ def _reports(
     return found
 
 
+def _complete_presets(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from hlo_lens.check.presets import presets
+
+    return [name for name in presets() if name.startswith(incomplete)]
+
+
 @verb()
 @click.argument("files", metavar="PROGRAM...", nargs=-1, required=True, type=INPUT)
 @choice_options
@@ -63,9 +69,11 @@ def _reports(
 @click.option(
     "--preset",
     "presets",
-    metavar="NAME",
+    metavar="NAME[:KEY=VALUE,…]",
     multiple=True,
-    help="Judge this expectation that hlolens brings; may be repeated.",
+    shell_complete=_complete_presets,
+    help="Judge this expectation that hlolens brings (`hlolens presets` lists them); may be "
+    "repeated.",
 )
 @click.option(
     "--against",
@@ -78,9 +86,9 @@ def _reports(
     "allowed",
     metavar="TABLE[:COLUMN,…]",
     multiple=True,
-    help="With --against, what may change: a table (also findings and instructions), or of it these "
-    "columns, `loop` for the loop of a row; added, removed or changed rows; and only rows `where "
-    "CONDITION` holds. May be repeated.",
+    help="With --against, what may change: a table (also findings and instructions), or of it "
+    "these columns (loop: the loop of a row), or added, removed or changed rows; `where CONDITION` "
+    "behind it says which rows. May be repeated.",
 )
 @click.option(
     "--filecheck",
@@ -198,7 +206,8 @@ def _expectations(files: Sequence[str], presets: Sequence[str]) -> list[Expectat
     """Those of the files and the presets; where one cannot be read, that is told: exit code 2."""
     if not files and not presets:
         return []
-    from hlo_lens.check.reading import HERE, expectation, read_file
+    from hlo_lens.check.presets import from_command_line
+    from hlo_lens.check.reading import expectation, read_file
     from hlo_lens.facts import discover_passes
 
     registry = discover_passes()
@@ -206,7 +215,10 @@ def _expectations(files: Sequence[str], presets: Sequence[str]) -> list[Expectat
     with bad_input_told():
         for file in files:
             found += read_file(file, registry)
-        found += [expectation({"preset": name}, HERE, registry) for name in presets]
+        found += [
+            expectation(from_command_line(one), lambda _, one=one: f"--preset {one}", registry)
+            for one in presets
+        ]
         return found
     raise click.exceptions.Exit(FAILED)
 
