@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import Final, cast
 
 from hlo_lens.check.model import SIGNS, Comparison, Sign
+from hlo_lens.check.places import written
 from hlo_lens.facts import Column
 
-_FORM: Final = re.compile(r"\s*(==|!=|<=|>=|<|>|=)?\s*([-+]?[0-9][0-9_,]*(?:\.[0-9]+)?)\s*(\S*)\s*")
+SIGN: Final = r"(?:==|!=|<=|>=|<|>|=)"
+NUMBER: Final = r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)(?:\.[0-9]+)?"
+"""1000, 1_000, 1,000, 1.5; not 1,5, which may mean 1.5."""
+_FORM: Final = re.compile(rf"\s*({SIGN})?\s*({NUMBER})\s*([^\s0-9.,_]\S*)?\s*", re.ASCII)
+_MOST: Final = 10**30
+"""Beyond any number of bytes, operations or runs; and what a float still holds."""
 
-# Unit -> how many of the unit of the column's type.
+# Unit -> how many of the unit of the column's type; and in words, which there are.
 _BYTES: Final = {
-    "": 1, "b": 1,
+    "b": 1,
     **{f"{prefix}ib": 1024**n for n, prefix in enumerate("kmgtp", 1)},
     **{f"{prefix}b": 1000**n for n, prefix in enumerate("kmgtp", 1)},
-}  # fmt: skip
+}
 _FLOPS: Final = {
-    "": 1, "flop": 1, **{f"{prefix}flop": 1000**n for n, prefix in enumerate("kmgtpe", 1)}
+    "flop": 1, **{f"{prefix}flop": 1000**n for n, prefix in enumerate("kmgtpe", 1)}
 }  # fmt: skip
-_PLAIN: Final = {"": 1.0, "%": 0.01}
+_UNITS: Final[Mapping[str, tuple[Mapping[str, Fraction | int], str]]] = {
+    "bytes": (_BYTES, "B, kB … PB, KiB … PiB"),
+    "flops": (_FLOPS, "FLOP, kFLOP … EFLOP"),
+    "count": ({}, "none"),
+    "": ({"%": Fraction(1, 100)}, "%"),
+}
 
 
 def comparison(given: object, column: Column | None = None) -> Comparison:
@@ -29,26 +42,46 @@ def comparison(given: object, column: Column | None = None) -> Comparison:
     numbers may be per cent. Raises `ValueError` with a sentence for anything else.
     """
     if isinstance(given, (int, float)) and not isinstance(given, bool):
+        if not abs(given) <= _MOST:  # NaN is no less, either
+            raise ValueError(f"{written(given)} is no number to compare with")
         return Comparison("==", given, f"== {given}")
     match = _FORM.fullmatch(given) if isinstance(given, str) else None
     if match is None:
-        raise ValueError(f"{given!r} is no comparison; write one such as '== 6' or '<= 1.1 GiB'")
+        raise ValueError(
+            f"{written(given)} is no comparison; write one such as '== 6' or '<= 1.1 GiB'"
+        )
     sign, number, unit = match.groups()
-    units = _units(column)
-    if unit.lower() not in units:
-        what = "a count" if column is None else f"{column.name}, in {column.unit or column.type}"
-        known = ", ".join(one for one in units if one) or "none"
-        raise ValueError(f"{what} has no unit {unit!r}; there are: {known}")
-    value = float(number.replace("_", "").replace(",", "")) * units[unit.lower()]
+    value = _value(number, unit or "", column)
     plain = "==" if sign in (None, "=") else sign
     assert plain in SIGNS
-    shown = f"{plain} {number}{' ' if unit and unit != '%' else ''}{unit}"
-    return Comparison(cast(Sign, plain), int(value) if value.is_integer() else value, shown)
+    shown = f"{plain} {number}{' ' if unit and unit != '%' else ''}{unit or ''}"
+    return Comparison(cast(Sign, plain), value, shown)
 
 
-def _units(column: Column | None) -> dict[str, float]:
-    if column is not None and column.type == "bytes":
-        return dict(_BYTES)
-    if column is not None and column.type == "flops":
-        return dict(_FLOPS)
-    return _PLAIN if column is not None else {"": 1.0}
+def number_of_bytes(given: object) -> int:
+    """The size that a whole number or a text such as `4 GiB` means.
+
+    Raises `ValueError` with a sentence for anything else.
+    """
+    text = str(given) if type(given) is int and 0 <= given <= _MOST else given
+    match = _FORM.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[1]:
+        raise ValueError(f"{written(given)} is no size; write one such as '4 GiB'")
+    size = _value(match[2], match[3] or "", Column("size", "bytes", "measure", "a size"))
+    if size < 0 or not isinstance(size, int):
+        raise ValueError(f"{written(given)} is no whole number of bytes")
+    return size
+
+
+def _value(number: str, unit: str, column: Column | None) -> float:
+    """A number in the unit of the column; a whole one exactly. Raises `ValueError`."""
+    kind = "count" if column is None else column.type
+    units, known = _UNITS.get(kind, _UNITS[""])
+    if unit and unit.lower() not in units:
+        what = "a count" if column is None else column.name
+        raise ValueError(f"{what} has no unit {unit!r}; there are: {known}")
+    digits = number.replace("_", "").replace(",", "")
+    if len(digits) > 30:
+        raise ValueError(f"{number!r} is no number to compare with")
+    value = Fraction(digits) * (units[unit.lower()] if unit else 1)
+    return int(value) if value.denominator == 1 else float(value)

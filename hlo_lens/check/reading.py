@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -22,16 +19,25 @@ from hlo_lens.check.model import (
     Quantity,
     Severity,
 )
+from hlo_lens.check.places import HERE, ExpectationError, Place, Places, written
+from hlo_lens.check.presets import close, expanded, from_command_line, presets
 from hlo_lens.facts import Column, Registry, Table, UnknownTableError
-from hlo_lens.files import InputError
+
+__all__ = [
+    "HERE",
+    "ExpectationError",
+    "Place",
+    "expectation",
+    "named",
+    "presets",
+    "read_file",
+    "read_text",
+]
 
 _OF_A_COLUMN: Final = ("sum", "max", "min")
 _TEXTS: Final = ("id", "table", "where", "because", "stage", "preset")
+VERSION: Final = 1
 KEYS: Final = (*_TEXTS, *QUANTITIES, "is", "per", "severity", "allow_empty")
-
-
-class ExpectationError(InputError):
-    """An expectation file that cannot be judged by: what is wrong, and in which line."""
 
 
 def read_file(path: str | Path, registry: Registry) -> list[Expectation]:
@@ -45,12 +51,16 @@ def read_text(data: bytes, name: str, registry: Registry) -> list[Expectation]:
     try:
         text = data.decode()
         content = tomllib.loads(text)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ExpectationError(name, f"not TOML: {error}") from None
-    places = _Places(name, text)
+    except (ValueError, RecursionError) as error:  # a number may have too many digits, too
+        raise ExpectationError(*_not_toml(name, error)) from None
+    places = Places(name, text)
     for key in content:
         if key not in ("expect", "version"):
             raise ExpectationError(places.top(key), f"no key {key!r}; a file holds [[expect]]")
+    if (version := content.get("version", VERSION)) != VERSION or isinstance(version, bool):
+        raise ExpectationError(
+            places.top("version"), f"version is {VERSION}, not {written(version)}"
+        )
     given = content.get("expect", [])
     if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
         raise ExpectationError(places.top("expect"), "write each expectation as [[expect]]")
@@ -60,53 +70,31 @@ def read_text(data: bytes, name: str, registry: Registry) -> list[Expectation]:
     for number, one in enumerate(given):
         found.append(expectation(one, places.of(number), registry))
         if found[-1].id in {other.id for other in found[:-1]}:
-            raise ExpectationError(places.of(number)("id"), f"a second id {found[-1].id!r}")
+            raise ExpectationError(
+                places.of(number)("id"), f"a second id {found[-1].id!r}; give this one another"
+            )
     return found
 
 
-class _Places:
-    """Where keys stand in a TOML text, as `file:line`, as far as lines tell."""
+def named(text: str, registry: Registry) -> Expectation:
+    """The expectation of a preset, as the command line names it: `NAME` or `NAME:KEY=VALUE,…`.
 
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
-        self.lines = text.splitlines()
-        self.starts = [
-            number
-            for number, line in enumerate(self.lines)
-            if re.match(r"\s*\[\[\s*expect\s*\]\]", line)
-        ]
-
-    def top(self, key: str) -> str:
-        return self._found(key, range(len(self.lines)))
-
-    def of(self, number: int) -> Place:
-        """The place of a key of one expectation, or of the expectation itself for another key."""
-        if number >= len(self.starts):
-            return Place(lambda _: self.name)
-        start = self.starts[number]
-        end = self.starts[number + 1] if number + 1 < len(self.starts) else len(self.lines)
-        return Place(lambda key: self._found(key, range(start, end)))
-
-    def _found(self, key: str, lines: range) -> str:
-        written = re.compile(rf"\s*\[*\s*['\"]?{re.escape(key)}['\"]?\s*[=\]]")
-        for number in lines:
-            if written.match(self.lines[number]):
-                return f"{self.name}:{number + 1}"
-        return f"{self.name}:{lines[0] + 1}" if lines else self.name
+    Raises as `expectation`.
+    """
+    return expectation(from_command_line(text), lambda _: f"--preset {text}", registry)
 
 
-class Place:
-    """Tells where a key of one expectation is written."""
-
-    def __init__(self, find: Any) -> None:
-        self._find = find
-
-    def __call__(self, key: str) -> str:
-        return str(self._find(key))
-
-
-HERE: Final = Place(lambda _: "expectation")
-"""For an expectation that no file holds."""
+def _not_toml(name: str, error: Exception) -> tuple[str, str]:
+    """Where the text is not TOML, and why."""
+    if isinstance(error, UnicodeDecodeError):
+        return name, f"not TOML: {error}"
+    if isinstance(error, RecursionError):
+        return name, "not TOML: tables within tables without end"
+    why = str(error)
+    line = re.search(r" \(at line (\d+), column (\d+)\)$", why)
+    if line is None:
+        return name, f"not TOML: {why}"
+    return f"{name}:{line[1]}:{line[2]}", f"not TOML: {why[: line.start()]}"
 
 
 def expectation(given: Mapping[str, Any], place: Place, registry: Registry) -> Expectation:
@@ -115,13 +103,13 @@ def expectation(given: Mapping[str, Any], place: Place, registry: Registry) -> E
     Raises `ExpectationError` for a key, table, column, unit or value that does not exist. SQL is
     read when it is judged.
     """
-    given = _with_preset(given, place)
+    given = expanded(given, place)
     for key in given:
         if key not in KEYS:
-            raise ExpectationError(place(key), f"no key {key!r}{_close(key, KEYS)}")
+            raise ExpectationError(place(key), f"no key {key!r}{_of_a_preset(key)}")
     for key in _TEXTS:
         if key in given and (not isinstance(given[key], str) or not given[key].strip()):
-            raise ExpectationError(place(key), f"{key} is a text, not {given[key]!r}")
+            raise ExpectationError(place(key), f"{key} is a text, not {written(given[key])}")
     if "table" not in given:
         raise ExpectationError(place("id"), 'which table? table = "collectives", or a preset')
     try:
@@ -148,6 +136,12 @@ def expectation(given: Mapping[str, Any], place: Place, registry: Registry) -> E
         allow_empty=_truth(given, "allow_empty", place),
         place=place("id"),
     )
+
+
+def _of_a_preset(key: str) -> str:
+    """What was probably meant by a key that there is not."""
+    takers = [name for name, preset in presets().items() if key in preset.parameters]
+    return f"; it belongs to preset {' and '.join(takers)}" if takers else close(key, KEYS)
 
 
 def _quantity(given: Mapping[str, Any], place: Place) -> Quantity:
@@ -183,8 +177,8 @@ def _compared(
 
 def _column(name: object, table: Table, place: str) -> Column:
     if not isinstance(name, str) or name not in table.names:
-        close = _close(str(name), table.names)
-        raise ExpectationError(place, f"table {table.name} has no column {name!r}{close}")
+        near = close(str(name), table.names)
+        raise ExpectationError(place, f"table {table.name} has no column {written(name)}{near}")
     column = table.column(name)
     if column.type not in ("int", "float", "bytes", "flops"):
         raise ExpectationError(place, f"column {name} holds no numbers, but {column.type}")
@@ -199,7 +193,9 @@ def _condition(given: Mapping[str, Any], quantity: Quantity, place: Place) -> st
     if quantity != "every" and said is True:
         return ""
     if not isinstance(said, str) or not said.strip():
-        raise ExpectationError(place(quantity), f"{quantity} is an SQL condition, not {said!r}")
+        raise ExpectationError(
+            place(quantity), f"{quantity} is an SQL condition, not {written(said)}"
+        )
     return said
 
 
@@ -209,7 +205,7 @@ def _word(
     said = given.get(key, default)
     if said not in known:
         raise ExpectationError(
-            place(key), f"{key} is {' or '.join(map(repr, known))}, not {said!r}"
+            place(key), f"{key} is {' or '.join(map(repr, known))}, not {written(said)}"
         )
     return str(said)
 
@@ -217,43 +213,11 @@ def _word(
 def _truth(given: Mapping[str, Any], key: str, place: Place) -> bool:
     said = given.get(key, False)
     if not isinstance(said, bool):
-        raise ExpectationError(place(key), f"{key} is true or false, not {said!r}")
+        raise ExpectationError(place(key), f"{key} is true or false, not {written(said)}")
     return said
-
-
-def _close(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known)}"
 
 
 def _id_of(given: Mapping[str, Any], quantity: Quantity) -> str:
     """A name for one without: what it is about."""
     words = [given["table"], quantity, *re.findall(r"\w+", str(given.get("where", "")))]
     return "-".join(words)[:60]
-
-
-# --- presets ---------------------------------------------------------------------------------
-
-
-@cache
-def presets() -> Mapping[str, Mapping[str, Any]]:
-    """The expectations that have a name, by it; a file may say another value for any key."""
-    place = resources.files("hlo_lens.check") / "data" / "presets.toml"
-    content = tomllib.loads(place.read_text(encoding="utf-8"))
-    return {name: dict(one) for name, one in content.items()}
-
-
-def _with_preset(given: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
-    name = given.get("preset")
-    if name is None:
-        return given
-    known = presets()
-    if name not in known:
-        raise ExpectationError(
-            place("preset"), f"no preset {name!r}{_close(str(name), tuple(known))}"
-        )
-    own = {key: value for key, value in given.items() if key != "preset"}
-    # Another quantity takes the place of the preset's.
-    dropped = QUANTITIES if any(key in own for key in QUANTITIES) else ()
-    base = {key: value for key, value in known[name].items() if key not in dropped}
-    return {"id": name, **base, **own}

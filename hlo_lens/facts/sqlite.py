@@ -49,6 +49,7 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 
+_ONE_EXPRESSION = "a condition is one expression"
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _UNSAFE_FUNCTIONS = {"load_extension", "fts3_tokenizer"}
 
@@ -150,6 +151,12 @@ def columns_read(facts: Sequence[Facts], sql: str) -> frozenset[tuple[str, str]]
         return database.columns_read(sql)
 
 
+def check_closed(condition: str) -> None:
+    """Refuse what closes parentheses that it did not open, or leaves a quote, comment or
+    parenthesis open. Raises `QueryError` with a sentence."""
+    _with_names(condition, _ONE_EXPRESSION)
+
+
 def check_condition(facts: Sequence[Facts], table: str, *conditions: str) -> None:
     """Refuse each that is no condition on the rows of `table` by itself. Computes nothing.
 
@@ -161,7 +168,7 @@ def check_condition(facts: Sequence[Facts], table: str, *conditions: str) -> Non
     """
     # NOT takes an expression, which a SELECT, alone in parentheses, is not.
     sql = f'SELECT 1 FROM "{table}" WHERE (NOT\n{{}}\n)'
-    _check_parts(facts, table, sql, conditions, "a condition is one expression")
+    _check_parts(facts, table, sql, conditions, _ONE_EXPRESSION)
 
 
 def check_order(facts: Sequence[Facts], table: str, order: str) -> None:

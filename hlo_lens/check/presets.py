@@ -1,0 +1,230 @@
+"""Presets: the expectations that have a name, what they take, and how a person says them
+otherwise."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+from hlo_lens.check.comparing import number_of_bytes
+from hlo_lens.check.model import QUANTITIES
+from hlo_lens.check.places import ExpectationError, Place, written
+from hlo_lens.facts.sqlite import QueryError, check_closed
+
+Given = Mapping[str, Any]
+
+_PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
+_CONDITIONS: Final = ("every", "none", "any")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """What a person says to a preset. kind: `text`, or `bytes` for a size with its unit. known: a
+    name of what the values are of, where they are listed somewhere. default: None where one has to
+    be given."""
+
+    name: str
+    about: str
+    kind: str = "text"
+    known: str | None = None
+    default: str | None = None
+
+    def values(self) -> tuple[str, ...]:
+        """What it may be; () where that is not listed."""
+        return () if self.known is None else _LISTED[self.known]()
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """An expectation with a name: `keys` in the words of a file, `{parameter}` in them. about: what
+    counts, and what does not pass."""
+
+    name: str
+    about: str
+    keys: Given
+    parameters: Mapping[str, Parameter]
+
+    @property
+    def complete(self) -> bool:
+        """Whether it can be judged by its name alone."""
+        return all(one.default is not None for one in self.parameters.values())
+
+    @property
+    def takes(self) -> str:
+        """Its parameters in a sentence."""
+        names = [
+            f"{one.name} = {'' if one.default is None else f'{one.default!r}, or '}{one.about}"
+            for one in self.parameters.values()
+        ]
+        return f"{self.name} takes {'; '.join(names)}" if names else f"{self.name} takes nothing"
+
+
+def _families() -> tuple[str, ...]:
+    from hlo_lens_passes.kernels import families
+
+    return families()
+
+
+_LISTED: Final[Mapping[str, Callable[[], tuple[str, ...]]]] = {"families": _families}
+
+
+@cache
+def presets() -> Mapping[str, Preset]:
+    """Every preset by its name, in the order of the file."""
+    place = resources.files("hlo_lens.check") / "data" / "presets.toml"
+    content = tomllib.loads(place.read_text(encoding="utf-8"))
+    return {name: _preset(name, one) for name, one in content.items()}
+
+
+def _preset(name: str, content: Given) -> Preset:
+    keys = {key: value for key, value in content.items() if key not in ("about", "parameters")}
+    parameters = {
+        key: Parameter(key, **value) for key, value in content.get("parameters", {}).items()
+    }
+    about = " ".join(content.get("about", content["because"]).split())
+    return Preset(name, about, keys, parameters)
+
+
+def from_command_line(text: str) -> dict[str, str]:
+    """What `NAME` or `NAME:KEY=VALUE,…` says, in the words of a file.
+
+    Raises `ExpectationError` for another form.
+    """
+    name, colon, rest = text.partition(":")
+    said = {"preset": name}
+    for part in rest.split(",") if colon else ():
+        key, equals, value = (one.strip() for one in part.partition("="))
+        if not equals or not key or key == "preset" or key in said:
+            raise ExpectationError(
+                f"--preset {text}", f"{part!r} is no KEY=VALUE; write NAME:KEY=VALUE,…"
+            )
+        said[key] = value
+    return said
+
+
+def expanded(given: Given, place: Place) -> Given:
+    """`given` without its preset, but with what that expects; as it is, where it names none.
+
+    A `where` narrows the one of the preset: both hold (AND). `count`, `sum`, `max` and `min` are of
+    the rows for which the preset's condition holds, `every`, `none` and `any` take its place. Every
+    other key takes the place of the preset's.
+
+    Raises `ExpectationError` for a preset or parameter that does not exist or is missing, a value
+    that it cannot be, and a key that a preset does not leave open.
+    """
+    if "preset" not in given:
+        return given
+    preset = _named(given["preset"], place)
+    own = {key: value for key, value in given.items() if key != "preset"}
+    values = {
+        name: _value(one, own.pop(name, one.default), preset, place)
+        for name, one in preset.parameters.items()
+    }
+    _check_open(preset, own, place)
+    base = {key: _filled(key, value, values) for key, value in preset.keys.items()}
+    said = [str(given[name]) for name in preset.parameters if name in given]
+    base["id"] = "-".join([preset.name, *(re.sub(r"\W+", "-", one) for one in said)])
+    return _said_otherwise(base, own, place)
+
+
+def _named(name: object, place: Place) -> Preset:
+    found = presets().get(name) if isinstance(name, str) else None
+    if found is None:
+        hint = close(name, tuple(presets())) if isinstance(name, str) else ""
+        raise ExpectationError(place("preset"), f"no preset {written(name)}{hint}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A value of a parameter, in SQL and as a person wrote it."""
+
+    sql: str
+    text: str
+
+
+def _value(parameter: Parameter, said: object, preset: Preset, place: Place) -> _Value:
+    name = parameter.name
+    if said is None:
+        raise ExpectationError(place("preset"), f"{name} is missing: preset {preset.takes}")
+    if parameter.kind == "bytes":
+        try:
+            return _Value(str(number_of_bytes(said)), str(said))
+        except ValueError as problem:
+            raise ExpectationError(place(name), f"{name}: {problem}") from None
+    if not isinstance(said, str) or not said.strip():
+        raise ExpectationError(place(name), f"{name} is a text, not {written(said)}")
+    known = parameter.values()
+    if known and said not in known:
+        raise ExpectationError(place(name), f"no {name} {said!r}{close(said, known)}")
+    return _Value("'" + said.replace("'", "''") + "'", said)
+
+
+def _check_open(preset: Preset, own: Given, place: Place) -> None:
+    """Refuse what would make another expectation of it, or a parameter that says nothing."""
+    if "table" in own:
+        raise ExpectationError(
+            place("table"), f"preset {preset.name} is about {preset.keys['table']}"
+        )
+    quantity = next((key for key in QUANTITIES if key in own), None)
+    for key, value in preset.keys.items():
+        replaced = key in own or (quantity is not None and key in (*QUANTITIES, "is"))
+        if key != "where" and replaced and (names := list(_placeholders(value))):
+            raise ExpectationError(
+                place(key if key in own else quantity or key),
+                f"{key} of preset {preset.name} comes from {' and '.join(names)}",
+            )
+
+
+def _placeholders(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from _PLACEHOLDER.findall(value)
+
+
+def _filled(key: str, value: object, values: Mapping[str, _Value]) -> object:
+    if not isinstance(value, str):
+        return value
+    in_sql = key != "is"
+    return _PLACEHOLDER.sub(
+        lambda found: values[found[1]].sql if in_sql else values[found[1]].text, value
+    )
+
+
+def _said_otherwise(base: Given, own: Given, place: Place) -> Given:
+    """`base` with what a person says about it."""
+    merged = {**base, **own}
+    parts = [base["where"]] if "where" in base else []
+    if any(key in own for key in QUANTITIES):
+        dropped = {*QUANTITIES, "is"} - {*own}
+        merged = {key: value for key, value in merged.items() if key not in dropped}
+        condition = next((base[key] for key in _CONDITIONS if isinstance(base.get(key), str)), None)
+        if condition is not None and not any(key in own for key in _CONDITIONS):
+            parts.append(f"({condition.strip()})")
+    if isinstance(mine := own.get("where"), str) and mine.strip():
+        parts.append(_alone(mine, place))
+    elif "where" in own:
+        return merged  # the reader tells what is wrong with it
+    if parts:
+        merged["where"] = " AND ".join(part.strip() for part in parts)
+    return merged
+
+
+def _alone(condition: str, place: Place) -> str:
+    """A condition in parentheses that it cannot leave; a comment at its end stays inside."""
+    try:
+        check_closed(condition)
+    except QueryError as problem:
+        raise ExpectationError(place("where"), str(problem)) from None
+    return f"({condition}\n)" if "--" in condition else f"({condition})"
+
+
+def close(word: str, known: Sequence[str]) -> str:
+    """What was probably meant, or what there is, behind a sentence."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"
