@@ -206,8 +206,7 @@ def _expectations(files: Sequence[str], presets: Sequence[str]) -> list[Expectat
     """Those of the files and the presets; where one cannot be read, that is told: exit code 2."""
     if not files and not presets:
         return []
-    from hlo_lens.check.presets import from_command_line
-    from hlo_lens.check.reading import expectation, read_file
+    from hlo_lens.check.reading import named, read_file
     from hlo_lens.facts import discover_passes
 
     registry = discover_passes()
@@ -215,10 +214,7 @@ def _expectations(files: Sequence[str], presets: Sequence[str]) -> list[Expectat
     with bad_input_told():
         for file in files:
             found += read_file(file, registry)
-        found += [
-            expectation(from_command_line(one), lambda _, one=one: f"--preset {one}", registry)
-            for one in presets
-        ]
+        found += [named(one, registry) for one in presets]
         return found
     raise click.exceptions.Exit(FAILED)
 
