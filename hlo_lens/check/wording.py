@@ -132,7 +132,9 @@ def counts(checked: Sequence[Checked], problems: Sequence[str] = ()) -> str:
         if levels[level]
     ]
     broken = sum(len(each.broken) for each in checked)
-    parts += [f"{count_text(broken)} {_plural(broken, 'pass', 'passes')} did not run"] * bool(broken)
+    parts += [f"{count_text(broken)} {_plural(broken, 'pass', 'passes')} did not run"] * bool(
+        broken
+    )
     number = len(problems)
     parts += [f"{count_text(number)} {_plural(number, 'problem')}"] * bool(number)
     return ", ".join(parts) or "nothing to tell"

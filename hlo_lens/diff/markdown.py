@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from hlo_lens.diff.exact_report import ExactReport, Shown
 from hlo_lens.diff.instructions import Body
@@ -20,7 +19,7 @@ from hlo_lens.diff.terminal import (
     more,
     sum_rows,
 )
-from hlo_lens.present.markdown import escaped, folded_section, table_lines
+from hlo_lens.present.markdown import code_block, escaped, folded_section, table_lines
 from hlo_lens.present.page import Column
 from hlo_lens.present.terminal import cut
 
@@ -74,7 +73,8 @@ def _stage(stage: StageReport, limit: int) -> Iterator[str]:
         lines = [line for body in cut(stage.bodies, limit) for line in _body(body, limit)]
         lines += more(len(stage.bodies), limit, "loop")
         about = "What one iteration has more or less of, with the old and new number:"
-        yield from folded_section("loop bodies", [about, "", *_code("diff", lines)], len(lines))
+        body = [about, "", *code_block("diff", lines)]
+        yield from folded_section("loop bodies", body, len(lines))
 
 
 def _section(section: Section, limit: int) -> list[str]:
@@ -100,13 +100,6 @@ def _body(body: Body, limit: int) -> Iterator[str]:
     yield from (f"  {text}" for text in rest)
 
 
-def _code(language: str, lines: Sequence[str]) -> list[str]:
-    """A block of code; no backticks that are in it end it."""
-    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [f"{fence}{language}", *lines, fence]
-
-
 def exact_as_markdown(report: ExactReport) -> str:
     """An exact comparison as a part of a page."""
     parts = _head(report.same, report.headline, report.old, report.new)
@@ -114,7 +107,7 @@ def exact_as_markdown(report: ExactReport) -> str:
     for stage, message, places in report.stages:
         parts += [f"**{escaped(stage)}**: {escaped(message)}", ""]
         if places:
-            parts += [*_code("", [line for place in places for line in _place(place)]), ""]
+            parts += [*code_block("", [line for place in places for line in _place(place)]), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 

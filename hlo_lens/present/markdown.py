@@ -130,6 +130,13 @@ def code(text: str) -> str:
     return f"`{line}`" if plain else escaped(line)
 
 
+def code_block(language: str, lines: Sequence[str]) -> list[str]:
+    """A block of code; no backticks that are in it end it."""
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}{language}", *lines, fence]
+
+
 def image(alt: str, path: str) -> str:
     """A picture at `path`, from the page, with the text for those who cannot see it."""
     line = _PUNCTUATION.sub(r"\\\g<0>", visible(alt.replace("\n", " ")))
