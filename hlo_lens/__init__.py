@@ -3,7 +3,8 @@
 `load(path)` reads a file, a gzip file, a serialized proto or a dump folder into a `Program`;
 `parse(text)` reads one HLO text into a `Module`; `from_jax(lowered_or_compiled)` takes what jax
 holds in memory; `aot.compile(fn, *args, target=...)` compiles for a device that need not be here.
-`diff.compare(old, new)` says what changed between two Programs.
+`diff.compare(old, new)` says what changed between two Programs, and
+`testing.assert_lowering(program)` fails a test where one is not as expected.
 Text that cannot be read raises `HloParseError`; a file that is no HLO at all raises `InputError`.
 
 Names are imported when first used, so that importing the package costs nothing.
@@ -15,6 +16,7 @@ TYPE_CHECKING = False  # type checkers take this as true; importing typing for i
 if TYPE_CHECKING:
     from hlo_lens import aot as aot
     from hlo_lens import diff as diff
+    from hlo_lens import testing as testing
     from hlo_lens.files import InputError
     from hlo_lens.from_jax import from_jax
     from hlo_lens.hlo import HloParseError, parse
@@ -35,7 +37,7 @@ _HOME = {
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in ("aot", "diff"):  # modules of their own, which not everybody needs
+    if name in ("aot", "diff", "testing"):  # modules of their own, which not everybody needs
         return import_module(f"hlo_lens.{name}")
     home = _HOME.get(name)
     if home is None:

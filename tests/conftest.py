@@ -19,6 +19,8 @@ import pytest
 
 from hlo_lens.__main__ import main
 
+pytest_plugins = ["pytester"]
+
 # The marker of the tests that need a package which is not in the extra `test`.
 MARKERS = {"jax": "jax", "pandas": "frames", "polars": "frames"}
 CAPABILITIES = ("shared", *MARKERS)

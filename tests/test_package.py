@@ -42,6 +42,8 @@ LAYERS = {
     "notebook": {"facts", "hlo", "present"},
     "aot": {"hlo", "files", "dumps", "program"},
     "ledger": set(),
+    "testing": set(),
+    "pytest_plugin": set(),
     "hlo_lens_passes": FRAME | {"analysis", "facts", "decode"},
 }
 

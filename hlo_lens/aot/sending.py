@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from types import CodeType
 from typing import Any
 
 from hlo_lens.aot.reference import FunctionError
@@ -137,9 +139,11 @@ def _dump(value: Any) -> bytes:
 
 
 def _by_value(value: Any) -> bytes:
-    """`value` as cloudpickle sends it, but caches of jax by where they stand.
+    """`value` as cloudpickle sends it, but jax's caches by where they stand, and code with its file.
 
-    A function under `jax.checkpoint` is a closure of jax over such caches, which have no name.
+    A function under `jax.checkpoint` is a closure of jax over such caches, which have no name. To
+    cloudpickle all code is of the file `<dynamic-code>`, so that notebooks give the same bytes
+    again; where there is a file, the HLO is to name it.
     """
     import io
 
@@ -147,6 +151,10 @@ def _by_value(value: Any) -> bytes:
 
     class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, CodeType) and os.path.isfile(obj.co_filename):
+                make, parts = self.dispatch_table[CodeType](obj)
+                named = (obj.co_filename if one == "<dynamic-code>" else one for one in parts)
+                return make, tuple(named)
             if type(obj).__name__ == "WeakrefLRUCache" and (place := _place_in_jax(obj)):
                 return _named, place
             return super().reducer_override(obj)
