@@ -157,7 +157,8 @@ class Meant:
             if not one.where:
                 continue
             for side in self._sides:
-                for name in sorted({name for name, _ in columns_read((side,), _sql(one))}):
+                read = {name for name, _ in columns_read((side,), _sql(one))}
+                for name in sorted(read & side.registry.owners.keys()):
                     if (problem := not_read(side, name)) is not None:
                         return problem
         return None

@@ -63,16 +63,10 @@ def unchanged(good: Facts, facts: Facts, allowed: Sequence[Allowed]) -> Iterator
         yield _not_judged("unchanged", good, None, str(problem))
         return
     why = {(at, to): _why_not(good, facts, at, to) for _, at, to in pairs}
-    missing = [
-        name
-        for at, name in enumerate(good.program.stages)
-        if at not in {position for position, _ in why}
-    ]
-    several = len(pairs) + len(missing) > 1
     if None in why.values():
         diff = compare(good, facts)
         stages = [
-            _Stage(diff, one, meant, several)
+            _Stage(diff, one, meant)
             for one in sorted(diff.stages, key=lambda one: one is not diff.main)
             if why[one.old, one.new] is None
         ]
@@ -80,12 +74,14 @@ def unchanged(good: Facts, facts: Facts, allowed: Sequence[Allowed]) -> Iterator
             one.sort_out()
         for one in stages:
             yield from one.verdicts()
-    for name, at, to in pairs:
-        if (reason := why[at, to]) is not None:
-            yield _not_judged(_named("unchanged", name, several), good, at, reason)
-    for name in missing:
-        reason = f"the baseline has the stage {name}, this program has not; --stage chooses one"
-        yield _not_judged(_named("unchanged", name, several), good, None, visible(reason))
+    for (at, _), reason in why.items():
+        if reason is not None:
+            yield _not_judged(_id("unchanged", good, at), good, at, reason)
+    both = good.program.stages[pairs[0][1]]
+    for at, name in enumerate(good.program.stages):
+        if at not in {position for position, _ in why}:
+            reason = f"this program has no {name}; --stage {both} compares what both have"
+            yield _not_judged(_id("unchanged", good, at), good, at, visible(reason))
 
 
 def _why_not(good: Facts, facts: Facts, at: int, to: int) -> str | None:
@@ -133,11 +129,8 @@ class _Outcome:
 class _Stage:
     """One stage of both programs."""
 
-    def __init__(
-        self, diff: ProgramDiff, stage: StageDiff, meant: Meant, one_of_several: bool
-    ) -> None:
+    def __init__(self, diff: ProgramDiff, stage: StageDiff, meant: Meant) -> None:
         self.diff, self.stage, self.meant = diff, stage, meant
-        self.several = one_of_several
         self.sides = Sides(diff, stage)
         self.outcomes: dict[str, _Outcome] = {}
 
@@ -167,9 +160,7 @@ class _Stage:
         yield self._verdict(INSTRUCTIONS, None)
 
     def _verdict(self, table: str, one: TableDiff | None) -> Verdict:
-        id = _named(
-            f"unchanged-{table}", self.diff.old.program.stages[self.stage.old], self.several
-        )
+        id = _id(f"unchanged-{table}", self.diff.old, self.stage.old)
         if (why := self._not_known(table)) is not None:
             return _not_judged(id, self.diff.old, self.stage.old, why, table)
         outcome = self.outcomes[table]
@@ -240,12 +231,17 @@ class _Stage:
         return f"{count_text(number)} {noun} not compared"
 
     def _command(self, table: str) -> str:
-        files = [
-            _file(facts, at)
-            for facts, at in ((self.diff.old, self.stage.old), (self.diff.new, self.stage.new))
-        ]
-        only = "--limit 0" if table == INSTRUCTIONS else f"--only {table} --limit 0"
-        return f"hlolens diff {' '.join(map(shlex.quote, files))} {only}"
+        sides = (
+            (self.diff.old, self.stage.old, "GOOD"),
+            (self.diff.new, self.stage.new, "NEW"),
+        )
+        files = []
+        for facts, at, word in sides:
+            file = facts.program.modules[at].filename or ""
+            is_file = file and not file.startswith("<")
+            files.append(visible(shlex.quote(file)) if is_file else word)
+        only = "" if table == INSTRUCTIONS else f"--only {table} "
+        return f"hlolens diff {' '.join(files)} {only}--limit 0"
 
 
 def _counts(left: Iterable[frozenset[str]]) -> str:
@@ -283,8 +279,10 @@ def _not_judged(id: str, good: Facts, at: int | None, why: str, table: str = "")
     )
 
 
-def _named(id: str, stage: str, one_of_several: bool) -> str:
-    return visible(f"{id}-{stage}") if one_of_several else id
+def _id(id: str, good: Facts, at: int) -> str:
+    """With the stage, where that is not the one that runs."""
+    program = good.program
+    return id if program.modules[at] is program.main else visible(f"{id}-{program.stages[at]}")
 
 
 def _file(facts: Facts, at: int | None) -> str:
@@ -294,4 +292,4 @@ def _file(facts: Facts, at: int | None) -> str:
 
 
 def _quoted(allowed: Allowed) -> str:
-    return shlex.quote(str(allowed)) if allowed.where else str(allowed)
+    return f'"{allowed}"' if allowed.where else str(allowed)

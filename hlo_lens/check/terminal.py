@@ -46,6 +46,8 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[Line]:
     name = visible(verdict.id)
     yield line("  ", Span(mark, "yellow" if warning else style), f" {name}", *_kind(warning))
     if verdict.outcome == "passed":
+        if verdict.kind == "baseline" and verdict.found:  # what differs as allowed
+            yield from map(line, folded(verdict.found, width, indent=" " * 6, hanging=" " * 8))
         return
     for word, (first, *others) in told(verdict):
         yield from map(line, folded(f"{word}: {first}", width, indent=" " * 6, hanging=" " * 8))
