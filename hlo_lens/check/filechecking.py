@@ -2,10 +2,174 @@
 
 from __future__ import annotations
 
-from hlo_lens.check.model import Verdict
+import os
+import re
+import shlex
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from hlo_lens.check.model import Offender, Verdict
 from hlo_lens.facts import Facts
+from hlo_lens.files import InputError, refuse_special
+from hlo_lens.present.quantities import count_text, visible
+
+if TYPE_CHECKING:
+    from hlo_lens.check.canonical import CanonicalText
+    from hlo_lens.check.check_lines import Failure
+    from hlo_lens.hlo import Module
+
+_PREFIX: Final = re.compile(r"[A-Za-z][\w-]*(?:,[A-Za-z][\w-]*)*", re.A)
+_INSTALL: Final = (
+    "the package filecheck is not installed: pip install 'hlo-lens[filecheck]' brings it"
+)
+_MOST_SHOWN: Final = 160  # characters of a line of the text
 
 
 def file_checked(facts: Facts, file: str) -> Verdict:
-    """The verdict of a FileCheck file on the module that runs."""
-    raise NotImplementedError
+    """The verdict of a FileCheck file, `FILE` or `FILE:PREFIX,…`, on the module that runs.
+
+    Raises `InputError` for a file that holds no CHECK line or one that cannot be run, `OSError`
+    for one that cannot be read.
+    """
+    path, prefixes = _path_and_prefixes(file)
+    text = _read(path)
+    module = facts.program.main
+    if module.truncated:
+        why = "the text is cut off: what stands behind the cut is not known"
+        return Verdict(file, "filecheck", "not judged", _all_of(path), "", why=why, place=path)
+    try:
+        from hlo_lens.check.check_lines import first_failure, read_checks
+    except ModuleNotFoundError as problem:
+        if (problem.name or "").partition(".")[0] != "filecheck":
+            raise
+        return Verdict(file, "filecheck", "not judged", _all_of(path), "", why=_INSTALL, place=path)
+    from hlo_lens.check.canonical import canonical_text
+
+    checks = read_checks(path, text, prefixes)
+    canonical = canonical_text(module)
+    failure = first_failure(checks, str(canonical))
+    if failure is None:
+        count = len(checks.operations)
+        held = f"{count_text(count)} CHECK line{'' if count == 1 else 's'} hold{'s' * (count == 1)}"
+        return Verdict(file, "filecheck", "passed", _all_of(path), held, place=path)
+    return _failed(file, path, failure, canonical, module)
+
+
+def _path_and_prefixes(file: str) -> tuple[str, Sequence[str]]:
+    path, mark, listed = file.rpartition(":")
+    if mark and path and _PREFIX.fullmatch(listed) and not os.path.exists(file):
+        return path, listed.split(",")
+    return file, ("CHECK",)
+
+
+def _read(path: str) -> str:
+    refuse_special(path)
+    with open(path, "rb") as stream:
+        data = stream.read()
+    try:
+        return data.decode()
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise InputError(f"{path}:{line}", "not UTF-8, so no file of CHECK lines") from None
+
+
+def _all_of(path: str) -> str:
+    return f"the CHECK lines of {visible(path)} hold of the canonical text"
+
+
+# ---------------------------------------------------------------------------- words
+
+
+def _failed(
+    file: str, path: str, failure: Failure, canonical: CanonicalText, module: Module
+) -> Verdict:
+    shown = _Shown(canonical)
+    against = None if failure.matched is None else shown.offender(failure.matched)
+    offenders = () if against is None else (against,)
+    return Verdict(
+        file,
+        "filecheck",
+        "failed",
+        f"{visible(path)}:{failure.line}: {visible(failure.written)}",
+        _found(failure, shown),
+        place=f"{path}:{failure.line}",
+        offenders=offenders,
+        against=len(offenders),
+        nearest=_nearest(failure, shown),
+        command=f"hlolens show {shlex.quote(module.filename or 'FILE')} --canonical",
+    )
+
+
+def _found(failure: Failure, shown: _Shown) -> str:
+    start = shown.place(failure.start)
+    if failure.matched is not None:
+        return f"it matches in {shown.place(failure.matched)}, searched from {start}"
+    if failure.kind == "LABEL":
+        return "no line matches behind the label before it"
+    if failure.kind in ("NEXT", "EMPTY"):
+        following = shown.next_line(failure.start)
+        return f"the next line is {following}" if following else "there is no next line"
+    if failure.kind == "SAME":
+        return f"not in the rest of {start}: {shown.rest(failure.start)}"
+    return f"nothing matches, searched from {start}"
+
+
+def _nearest(failure: Failure, shown: _Shown) -> str:
+    if failure.near is None:
+        return ""
+    at, is_whole = failure.near
+    if not is_whole:
+        return f"its beginning matches in {shown.place(at)}: {shown.text(at)}"
+    where = "further on" if at >= failure.start else "before that"
+    return f"it matches {where}, in {shown.place(at)}: {shown.text(at)}"
+
+
+class _Shown:
+    """The canonical text by offsets into it."""
+
+    def __init__(self, canonical: CanonicalText) -> None:
+        self.lines = canonical.lines
+        self.starts = list(accumulate((len(line.text) + 1 for line in self.lines), initial=0))
+
+    def number(self, offset: int) -> int:
+        """The position of the line; an offset at its end belongs to it."""
+        return min(bisect_right(self.starts, offset), len(self.lines)) - 1
+
+    def place(self, offset: int) -> str:
+        """`canonical line 12 (line 40 of the program)`."""
+        at = self.number(offset)
+        own = self.lines[at].text_line
+        return f"canonical line {at + 1}" + ("" if own is None else f" (line {own} of the program)")
+
+    def text(self, offset: int) -> str:
+        """The line; of a long one what is around the offset."""
+        at = self.number(offset)
+        first = max(0, offset - self.starts[at] - _MOST_SHOWN // 2)
+        return ("…" if first else "") + _short(self.lines[at].text[first:])
+
+    def rest(self, offset: int) -> str:
+        at = self.number(offset)
+        return _short(self.lines[at].text[offset - self.starts[at] :])
+
+    def next_line(self, offset: int) -> str:
+        """The line behind, with its place; "" at the end."""
+        at = self.number(offset) + (1 if offset else 0)
+        if at >= len(self.lines):
+            return ""
+        text = _short(self.lines[at].text) or "empty"
+        return f"{self.place(self.starts[at])}: {text}"
+
+    def offender(self, offset: int) -> Offender | None:
+        """The instruction there; None for a line that is of none."""
+        line = self.lines[self.number(offset)]
+        one = line.instruction
+        if one is None:
+            return None
+        return Offender(one.id, one.name, one.source, line.text_line, self.text(offset))
+
+
+def _short(text: str) -> str:
+    text = visible(text.strip())
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"

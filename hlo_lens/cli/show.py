@@ -44,18 +44,25 @@ _CONFIG_LABEL = len("backend_config  ")
 
 @verb()
 @click.argument("file", metavar="FILE", type=INPUT)
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="[NAME]", required=False)
 @choice_options
 @click.option("--all", "everything", is_flag=True, help="Show every instruction of that name.")
 @click.option("--full", is_flag=True, help="Shorten nothing: text, configs, operands, users.")
+@click.option(
+    "--canonical",
+    is_flag=True,
+    help="Print the canonical text that `hlolens check --filecheck` runs CHECK lines on: all of "
+    "it, or the lines of NAME.",
+)
 @format_option("terminal", "json")
 def command(
     file: str,
-    name: str,
+    name: str | None,
     module: str | None,
     stage: str | None,
     everything: bool,
     full: bool,
+    canonical: bool,
     output_format: str,
 ) -> None:
     """Show the instruction or computation NAME: its text, what it uses and is used by, how it is
@@ -64,10 +71,20 @@ def command(
     NAME is an instruction's or computation's name, with or without %; computation/name where
     several computations have that name; or #id, as the tables count instructions.
     """
+    if name is None and not canonical:
+        raise click.UsageError("name an instruction or a computation, or ask for --canonical")
+    if canonical and output_format != "terminal":
+        raise click.UsageError("the canonical text has no other format")
     program = one_program(file, module=module, stage=stage)
+    if name is None:
+        _print_canonical(program, None, ())
+        return
     instructions, computations = _find(program, name, everything)
     if not instructions and not computations:
         answer_is_no()
+        return
+    if canonical:
+        _print_canonical(program, instructions, computations)
         return
     from hlo_lens.show import (
         ComputationFacts,
@@ -89,6 +106,29 @@ def command(
             _print_computation(screen, each, full)
         else:
             _print_instruction(screen, each, full)
+
+
+def _print_canonical(
+    program: Program,
+    instructions: Sequence[Instruction] | None,
+    computations: Sequence[Computation],
+) -> None:
+    """The canonical lines of the module that runs; of these instructions and computations only,
+    where any are given."""
+    from hlo_lens.check.canonical import canonical_text
+
+    lines = canonical_text(program.main).lines
+    if instructions is not None:
+        wanted = set(instructions)
+        lines = [
+            line for line in lines if line.instruction in wanted or line.computation in computations
+        ]
+        if not lines:
+            print_error(
+                "it is in no line of the canonical text: docs/filecheck.md says what is not"
+            )
+            answer_is_no()
+    sys.stdout.writelines(f"{visible(line.text)}\n" for line in lines)
 
 
 def _find(
