@@ -139,7 +139,7 @@ def command(
     \b
     hlolens check step.opt.hlo --fail-on warning
     hlolens check dump/ --expect gate.toml --report junit=gate.xml
-    hlolens check new.hlo --against good.hlo --allow-change collectives:wire_bytes
+    hlolens check new/ --against good/ --allow-change collectives --allow-change instructions
     """
     from hlo_lens.facts import Facts
 
