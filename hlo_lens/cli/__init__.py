@@ -30,6 +30,8 @@ VERBS = {
     "figure": "Draw a part of a program: a row, a neighbourhood, a path, a named view.",
     "export": "Write all tables as SQLite, or a graph for other tools.",
     "check": "Judge expectations about a program, or fail on findings.",
+    "expect": "Write a starting expectation file from a good program.",
+    "presets": "List the expectations that have a name, or say what one expects.",
     "remat": "Say what a checkpoint keeps and replays, or what a policy changes.",
     "ls": "List the modules and stages of a dump folder.",
     "compile": "Compile a jax function for a TPU, GPU or CPU that need not be here.",
