@@ -25,6 +25,14 @@ LARGE: Final = 1 << 20
 """Bytes from which an argument is told in a note."""
 
 _KINDS: Final = ("may-alias", "must-alias", "donor")
+_HELP: Final[Mapping[str, str]] = {
+    "argument": "read the old value before the new one is computed from it",
+    "loop": "read nothing in an iteration that the same iteration overwrites",
+    "output": "return for each argument what it becomes: another argument, a transpose or another"
+    " layout of it is written elsewhere first",
+}
+"""What to do about a copy, by the word that findings are grouped by."""
+
 _Place = tuple[int, tuple[int, ...]]
 
 
@@ -304,7 +312,7 @@ def _findings(
             groups.setdefault((DROPPED, verdict.alike), []).append(one)
         elif verdict.verdict == "copied" and isinstance(size, int) and size >= LARGE:
             groups.setdefault((COPIED, verdict.alike), []).append(one)
-    for (rule, _), alike in groups.items():
+    for (rule, word), alike in groups.items():
         alike.sort(key=lambda one: -_bytes(one[1]))
         _, row, verdict = alike[0]
         who = _who(_name(row["name"], row["op_name"]), [_bytes(row) for _, row, _ in alike])
@@ -318,6 +326,7 @@ def _findings(
             module,
             instr if isinstance(instr, int) else None,
             tuple(("aliases", number) for number, _, _ in alike),
+            _HELP.get(word, "return an array of its shape and dtype, or do not donate it"),
         )
 
 
@@ -337,6 +346,7 @@ def _missed(module: int, found: Sequence[Update]) -> Iterator[Finding]:
         module,
         instr.id,
         tuple(("instructions", one.argument.value.instr.id) for one in found),
+        "donate what the caller does not use again: donate_argnums of jax.jit",
     )
 
 
