@@ -58,7 +58,7 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[Line]:
     if left := more_rows(verdict, _SHOWN):
         yield line(f"      {left}")
     if verdict.command:
-        yield line("      ", Span(verdict.command, "dim"))
+        yield line("      ", Span(visible(verdict.command), "dim"))
 
 
 def _kind(warning: bool) -> tuple[str, ...]:

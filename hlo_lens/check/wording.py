@@ -77,7 +77,7 @@ def verdict_text(verdict: Verdict) -> str:
     for word, (first, *others) in told(verdict):
         lines += [f"{word}: {first}", *(f"  {each}" for each in others)]
     lines += map(row_text, verdict.offenders)
-    lines += filter(None, (more_rows(verdict, len(verdict.offenders)), verdict.command))
+    lines += filter(None, (more_rows(verdict, len(verdict.offenders)), visible(verdict.command)))
     return "\n".join(lines)
 
 
@@ -132,11 +132,10 @@ def counts(checked: Sequence[Checked], problems: Sequence[str] = ()) -> str:
         if levels[level]
     ]
     broken = sum(len(each.broken) for each in checked)
-    parts += [f"{count_text(broken)} {_plural(broken, 'pass', 'passes')} did not run"] * bool(
-        broken
-    )
-    number = len(problems)
-    parts += [f"{count_text(number)} {_plural(number, 'problem')}"] * bool(number)
+    if broken:
+        parts.append(f"{count_text(broken)} {_plural(broken, 'pass', 'passes')} did not run")
+    if problems:
+        parts.append(f"{count_text(len(problems))} {_plural(len(problems), 'problem')}")
     return ", ".join(parts) or "nothing to tell"
 
 

@@ -94,7 +94,9 @@ def _case(name: str, classname: str, outcome: Outcome, message: str, text: str) 
         if text:
             case.append(SystemOut(_legal(text)))
         return case
-    result = (Failure if outcome == "failed" else Error)(visible(message), outcome)
+    result = (Failure if outcome == "failed" else Error)(
+        visible(" ".join(message.split())), outcome
+    )
     result.text = _legal(text)
     case.append(result)
     return case

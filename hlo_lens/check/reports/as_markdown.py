@@ -36,7 +36,7 @@ COMMENT: Final = 65_536
 _SIGNS: Final = {"passed": "✅", "failed": "❌", "not judged": "❔"}
 _WARNING: Final = "⚠️"
 _COLUMNS: Final = (Column(""), Column("id"), Column("expected"), Column("found"))
-_ROWS: Final = (Column("name"), Column("source"), Column("text"), Column("columns"))
+_ROWS: Final = (Column("name"), Column("source"), Column("HLO text"), Column("columns"))
 _OF_A_RULE: Final = 10  # findings that are told
 _LAST: Final = 200  # characters that the line on what is left out may take
 

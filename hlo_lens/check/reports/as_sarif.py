@@ -204,7 +204,9 @@ def _message(checked: Checked, verdict: Verdict, links: Sequence[int]) -> str:
     for row, link in zip(verdict.offenders, links, strict=True):
         name, *cells = map(_no_link, row_cells(row))
         lines.append("  ".join(filter(None, (f"[{name}]({link})" if link else name, *cells))))
-    lines += filter(None, (more_rows(verdict, len(verdict.offenders)), _no_link(verdict.command)))
+    lines += filter(
+        None, (more_rows(verdict, len(verdict.offenders)), _no_link(visible(verdict.command)))
+    )
     return "\n".join(lines)
 
 
@@ -248,14 +250,15 @@ def _locations(
     primary: FileLine | None,
     otherwise: FileLine | None,
 ) -> Json:
-    """Where a result is shown, and which artifact it is about. `primary` is in the checkout;
-    where there is none, the HLO text or `otherwise`, and for a text of no file its name."""
+    """Where a result is shown, and which artifact it is about where that is another. `primary` is
+    in the checkout; without it, the HLO text or `otherwise`, and for a text of no file its name."""
     target = text_place(checked, module, None)
     name = FileLine(checked.facts.program.name or "module")
     shown = primary or target or otherwise or name
+    about, at = (_artifact_location(space, each.file) for each in (target or name, shown))
     return {
         "locations": [{"physicalLocation": _physical(space, shown)}],
-        "analysisTarget": _artifact_location(space, (target or name).file),
+        **({} if about == at else {"analysisTarget": about}),
     }
 
 
