@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from hlo_lens.facts import Column, Table
 
 __tracebackhide__ = True
-__unittest = True
 
 _SEVERAL: Final = (list, tuple, set, frozenset, range)
 

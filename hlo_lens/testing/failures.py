@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from hlo_lens.facts import Facts
     from hlo_lens.program import Program
 
-# pytest and unittest leave the frames of such a module out of a traceback.
+# pytest leaves the frames of such a module out of a traceback.
 __tracebackhide__ = True
-__unittest = True
 
 T = TypeVar("T")
 
@@ -105,27 +104,33 @@ def _frames_of_ours() -> int:
 
 
 def quietly(work: Callable[[], T]) -> T:
-    """What `work` gives. What it raises because a test or an input is wrong says all in a sentence:
-    it is raised again without the frames it came from.
-
-    SQL that cannot be read and a table that does not exist become an `ExpectationError` with the
-    line of the test.
-    """
-    from hlo_lens.check.reading import ExpectationError
-    from hlo_lens.facts import UnknownTableError
-    from hlo_lens.facts.sqlite import QueryError
+    """What `work` gives. That an input cannot be read is said in a sentence: it is raised again
+    without the frames it came from."""
     from hlo_lens.files import InputError
     from hlo_lens.hlo import HloParseError
 
     problem: Exception
     try:
         return work()
-    except (QueryError, UnknownTableError) as error:
-        problem = ExpectationError(place_of_test(), str(error))
-    except InputError as error:
-        problem = error.with_traceback(None)
-        if error.path == "--allow-change":  # which Python calls otherwise
-            problem = ExpectationError(place_of_test(), error.message)
-    except (HloParseError, OSError) as error:
+    except (InputError, HloParseError, OSError) as error:
         problem = error.with_traceback(None)
     raise problem
+
+
+def stated(work: Callable[[], T]) -> T:
+    """As `quietly`; what is wrong with a statement becomes an `ExpectationError` with the line of
+    the test, or of the file that says it."""
+    from hlo_lens.check.reading import ExpectationError
+    from hlo_lens.facts import UnknownTableError
+    from hlo_lens.facts.sqlite import QueryError
+    from hlo_lens.files import InputError
+
+    try:
+        return quietly(work)
+    except (QueryError, UnknownTableError) as error:
+        place, message = place_of_test(), str(error)
+    except InputError as error:
+        # Where it is said in Python, no option says it.
+        place = place_of_test() if error.path.startswith("--") else error.path
+        message = error.message
+    raise ExpectationError(place, message)

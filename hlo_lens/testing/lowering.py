@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from hlo_lens.testing.failures import place_of_test, quietly, tell, warn
+from hlo_lens.testing.failures import place_of_test, quietly, stated, tell, warn
 
 if TYPE_CHECKING:
     from hlo_lens.check.model import Verdict
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from hlo_lens.program import Program
 
 __tracebackhide__ = True
-__unittest = True
 
 Path = str | os.PathLike[str]
 Find = Callable[[Path], Path]
@@ -88,7 +87,7 @@ class Lowering:
     def table(self, name: str, *, stage: str | None = None) -> Rows:
         """All rows of a table, of the module that runs or of another `stage`."""
         self._is_stated = True
-        found = quietly(lambda: self._facts.table(name))
+        found = stated(lambda: self._facts.table(name))
         return Rows(self._facts, self._find, found, (), stage)
 
     def __getattr__(self, name: str) -> RowsOf:
@@ -131,7 +130,7 @@ class Lowering:
         if isinstance(allow, str):
             allow = (allow,)
         before = program_of(good, self._find).facts
-        meant = quietly(lambda: [allowed_change(one, facts.registry) for one in allow])
+        meant = stated(lambda: [allowed_change(one, facts.registry) for one in allow])
         self._tell(lambda: unchanged(before, facts, meant))
         return self
 
@@ -156,7 +155,7 @@ class Lowering:
         return self
 
     def _tell(self, verdicts: Callable[[], Iterable[Verdict]]) -> None:
-        tell(self._facts, quietly(lambda: list(verdicts())))
+        tell(self._facts, stated(lambda: list(verdicts())))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._facts.program!r}>"
@@ -201,8 +200,8 @@ class Rows(Lowering):
 
         self._is_stated = True
         more = [] if condition is None else [condition]
-        quietly(lambda: check_condition((self._facts,), self._table.name, *more))
-        more += quietly(lambda: conditions(self._table, values))
+        stated(lambda: check_condition((self._facts,), self._table.name, *more))
+        more += stated(lambda: conditions(self._table, values))
         return self._with(more)
 
     def _of(self, kinds: tuple[str, ...], values: dict[str, object]) -> Rows:
@@ -210,7 +209,7 @@ class Rows(Lowering):
         from hlo_lens.testing.conditions import kinds as of_kinds
 
         self._is_stated = True
-        more = quietly(lambda: [*of_kinds(self._table, kinds), *conditions(self._table, values)])
+        more = stated(lambda: [*of_kinds(self._table, kinds), *conditions(self._table, values)])
         return self._with(more)
 
     def _with(self, conditions: Sequence[str]) -> Rows:
@@ -288,13 +287,15 @@ class Rows(Lowering):
 
         Raises `NotJudgedError` where it is not known which they are.
         """
-        self._state(count=">= 0")
+        self._state(count=">= 0")  # there is such a stage, and the table can be read
         program = self._facts.program
         module = program.main if self._stage is None else program.stage(self._stage)
         assert module is not None
         condition = self._where()
         view = program.table(self._table.name).where(module=program.index(module))
-        return view.where(condition) if condition else view
+        view = view.where(condition) if condition else view
+        self._state(count=len(view))  # not judged where the condition is NULL of some
+        return view
 
     def _number(
         self,
