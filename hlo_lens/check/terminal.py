@@ -13,6 +13,7 @@ from hlo_lens.check.wording import (
     place_text,
     places,
     program_text,
+    remark,
     row_text,
     told,
 )
@@ -46,8 +47,8 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[Line]:
     name = visible(verdict.id)
     yield line("  ", Span(mark, "yellow" if warning else style), f" {name}", *_kind(warning))
     if verdict.outcome == "passed":
-        if verdict.kind == "baseline" and verdict.found:  # what differs as allowed
-            yield from map(line, folded(verdict.found, width, indent=" " * 6, hanging=" " * 8))
+        if text := remark(verdict):
+            yield from map(line, folded(text, width, indent=" " * 6, hanging=" " * 8))
         return
     for word, (first, *others) in told(verdict):
         yield from map(line, folded(f"{word}: {first}", width, indent=" " * 6, hanging=" " * 8))

@@ -48,6 +48,12 @@ def told(verdict: Verdict) -> Iterator[tuple[str, list[str]]]:
             yield word, lines_of(text)
 
 
+def remark(verdict: Verdict) -> str:
+    """What is to be known of a verdict that has passed: of a baseline, what differs as allowed."""
+    told = verdict.outcome == "passed" and verdict.kind == "baseline"
+    return visible(" ".join(verdict.found.split())) if told else ""
+
+
 def lines_of(text: str) -> list[str]:
     """The lines of a text, none of its characters acting."""
     return [visible(each.expandtabs(4)) for each in text.splitlines()] or [""]

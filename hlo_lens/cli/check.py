@@ -147,9 +147,13 @@ def command(
         raise click.UsageError("--allow-change is for a comparison: give --against GOOD")
     if against == "-" and "-" in files:
         raise click.UsageError("standard input can be the program or GOOD, not both")
-    expectations = _expectations(expected, presets)
-    changes = _allowed(allowed)
-    good = None if against is None else Facts(one_program(against, module=module, stage=stage))
+    try:
+        expectations = _expectations(expected, presets)
+        changes = _allowed(allowed)
+        good = None if against is None else Facts(one_program(against, module=module, stage=stage))
+    except click.exceptions.Exit:  # what was told stands in the reports too
+        _write((), fail_on, reports)
+        raise
     others = bool(expectations or checks or good is not None)
     by_rules = not others or bool(select or ignore)
     found = [Facts(one) for one in programs(files, module=module, stage=stage)]

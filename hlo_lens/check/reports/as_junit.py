@@ -17,6 +17,7 @@ from hlo_lens.check.wording import (
     lines_of,
     places,
     program_text,
+    remark,
     verdict_text,
 )
 from hlo_lens.facts.findings import Level
@@ -73,7 +74,7 @@ def _cases(checked: Checked, fail_on: Level) -> Iterator[TestCase]:
 
 
 def _of_verdict(verdict: Verdict, fails: bool) -> TestCase:
-    text = "" if verdict.outcome == "passed" else verdict_text(verdict)
+    text = remark(verdict) if verdict.outcome == "passed" else verdict_text(verdict)
     if verdict.outcome == "failed" and not fails:
         return _case(verdict.id, verdict.kind, "passed", "", f"failed, as a warning\n{text}")
     message = verdict.why or f"expected: {verdict.expected}; found: {verdict.found}"

@@ -44,6 +44,7 @@ from hlo_lens.check.wording import (
     more_rows,
     places,
     program_text,
+    remark,
     row_cells,
     told,
 )
@@ -343,7 +344,8 @@ def _notifications(
             of_rule = rules.associated(_rule_id(verdict))
             text = f"{name}: {visible(verdict.id)} {verdict.outcome}"
             if verdict.outcome == "passed":
-                yield {**_notification("none", text), **of_rule}
+                passed = ": ".join(filter(None, (text, remark(verdict))))
+                yield {**_notification("none", passed), **of_rule}
             elif verdict.outcome == "not judged":
                 yield {**_notification("error", f"{text}: {visible(verdict.why)}"), **of_rule}
 

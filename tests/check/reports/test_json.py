@@ -47,6 +47,7 @@ def test_a_verdict_has_all_that_was_judged(outcome: Outcome) -> None:
         ("none-in-backward", "expectation", "failed"),
         ("few", "expectation", "failed"),
         ("channels", "expectation", "not judged"),
+        ("loops", "baseline", "passed"),
         ("collectives", "baseline", "failed"),
         ("step.check", "filecheck", "failed"),
     ]

@@ -31,7 +31,7 @@ def test_the_answer_comes_first(outcome: Outcome, workspace: Path) -> None:
     assert page_of(outcome).splitlines()[:3] == [
         "## ❌ hlolens check: failed, and not everything could be judged",
         "",
-        "1 passed, 4 failed, 1 not judged, 1 warning, 1 note, 1 pass did not run, 1 problem.",
+        "2 passed, 4 failed, 1 not judged, 1 warning, 1 note, 1 pass did not run, 1 problem.",
     ]
     assert page_of(passing(workspace)).splitlines()[:3] == [
         "## ✅ hlolens check: passed",
@@ -70,7 +70,7 @@ def test_why_is_folded_with_rows_and_the_command(outcome: Outcome) -> None:
         "❔ channels",
         "❌ collectives",
         "❌ step.check",
-        "✅ 1 passed",
+        "✅ 2 passed",
     ]
     body = folded[0][1]
     assert "<strong>because</strong>: it is | summed once" in body
