@@ -15,7 +15,7 @@ SIGN: Final = r"(?:==|!=|<=|>=|<|>|=)"
 NUMBER: Final = r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)(?:\.[0-9]+)?"
 """1000, 1_000, 1,000, 1.5; not 1,5, which may mean 1.5."""
 _FORM: Final = re.compile(rf"\s*({SIGN})?\s*({NUMBER})\s*([^\s0-9.,_]\S*)?\s*", re.ASCII)
-_MOST: Final = 10**30
+MOST: Final = 10**30
 """Beyond any number of bytes, operations or runs; and what a float still holds."""
 
 # Unit -> how many of the unit of the column's type; and in words, which there are.
@@ -42,7 +42,7 @@ def comparison(given: object, column: Column | None = None) -> Comparison:
     numbers may be per cent. Raises `ValueError` with a sentence for anything else.
     """
     if isinstance(given, (int, float)) and not isinstance(given, bool):
-        if not abs(given) <= _MOST:  # NaN is no less, either
+        if not abs(given) <= MOST:  # NaN is no less, either
             raise ValueError(f"{written(given)} is no number to compare with")
         return Comparison("==", given, f"== {given}")
     match = _FORM.fullmatch(given) if isinstance(given, str) else None
@@ -63,7 +63,7 @@ def number_of_bytes(given: object) -> int:
 
     Raises `ValueError` with a sentence for anything else.
     """
-    text = str(given) if type(given) is int and 0 <= given <= _MOST else given
+    text = str(given) if type(given) is int and 0 <= given <= MOST else given
     match = _FORM.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[1]:
         raise ValueError(f"{written(given)} is no size; write one such as '4 GiB'")

@@ -52,7 +52,7 @@ class Places:
         return lambda key: self._found(key, range(self.starts[number], ends[number]))
 
     def _found(self, key: str, lines: range) -> str:
-        written = re.compile(rf"\s*\[*\s*['\"]?{re.escape(key)}['\"]?\s*[.=\]]")
+        written = re.compile(rf"\s*\[*\s*(?:expect\s*\.\s*)?['\"]?{re.escape(key)}['\"]?\s*[.=\]]")
         for number in lines:
             if written.match(self.lines[number]):
                 return f"{self.name}:{number + 1}"

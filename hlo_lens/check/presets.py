@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -54,6 +54,13 @@ class Preset:
     def complete(self) -> bool:
         """Whether it can be judged by its name alone."""
         return all(one.default is not None for one in self.parameters.values())
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The keys that a person may not say: those that a parameter stands in, but for `where`,
+        and quantities that would take their place."""
+        filled = {key for key, value in self.keys.items() if key != "where" and _in(value)}
+        return (*QUANTITIES, "is") if filled & {*QUANTITIES, "is"} else ()
 
     @property
     def takes(self) -> str:
@@ -168,23 +175,21 @@ def _value(parameter: Parameter, said: object, preset: Preset, place: Place) -> 
 
 def _check_open(preset: Preset, own: Given, place: Place) -> None:
     """Refuse what would make another expectation of it, or a parameter that says nothing."""
-    if "table" in own:
-        raise ExpectationError(
-            place("table"), f"preset {preset.name} is about {preset.keys['table']}"
-        )
-    quantity = next((key for key in QUANTITIES if key in own), None)
-    for key, value in preset.keys.items():
-        replaced = key in own or (quantity is not None and key in (*QUANTITIES, "is"))
-        if key != "where" and replaced and (names := list(_placeholders(value))):
+    for key in own:
+        if key == "table":
             raise ExpectationError(
-                place(key if key in own else quantity or key),
-                f"{key} of preset {preset.name} comes from {' and '.join(names)}",
+                place(key), f"preset {preset.name} is about {preset.keys['table']}"
+            )
+        if key in preset.fixed:
+            names = " and ".join(preset.parameters)
+            raise ExpectationError(
+                place(key), f"preset {preset.name} leaves no {key} open; say {names}"
             )
 
 
-def _placeholders(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield from _PLACEHOLDER.findall(value)
+def _in(value: object) -> bool:
+    """Whether a parameter stands in it."""
+    return isinstance(value, str) and _PLACEHOLDER.search(value) is not None
 
 
 def _filled(key: str, value: object, values: Mapping[str, _Value]) -> object:

@@ -34,7 +34,8 @@ __all__ = [
     "read_text",
 ]
 
-_OF_A_COLUMN: Final = ("sum", "max", "min")
+OF_A_COLUMN: Final = ("sum", "max", "min")
+COLUMN_TYPES: Final = ("int", "float", "bytes", "flops")
 _TEXTS: Final = ("id", "table", "where", "because", "stage", "preset")
 VERSION: Final = 1
 KEYS: Final = (*_TEXTS, *QUANTITIES, "is", "per", "severity", "allow_empty")
@@ -160,13 +161,13 @@ def _compared(
 ) -> tuple[Column | None, Comparison | None]:
     """The column and what the number is to be, for those quantities that are one."""
     column = None
-    if quantity in _OF_A_COLUMN:
+    if quantity in OF_A_COLUMN:
         column = _column(given[quantity], table, place(quantity))
         if "is" not in given:
             raise ExpectationError(place(quantity), f'what is the {quantity} to be? is = "<= …"')
     elif "is" in given:
-        raise ExpectationError(place("is"), f"is belongs to {', '.join(_OF_A_COLUMN)}")
-    if quantity not in (*_OF_A_COLUMN, "count"):
+        raise ExpectationError(place("is"), f"is belongs to {', '.join(OF_A_COLUMN)}")
+    if quantity not in (*OF_A_COLUMN, "count"):
         return None, None
     key = "count" if quantity == "count" else "is"
     try:
@@ -180,7 +181,7 @@ def _column(name: object, table: Table, place: str) -> Column:
         near = close(str(name), table.names)
         raise ExpectationError(place, f"table {table.name} has no column {written(name)}{near}")
     column = table.column(name)
-    if column.type not in ("int", "float", "bytes", "flops"):
+    if column.type not in COLUMN_TYPES:
         raise ExpectationError(place, f"column {name} holds no numbers, but {column.type}")
     return column
 

@@ -1,4 +1,5 @@
-"""`hlolens schema [TABLE]`: the tables, what a row of each is, and their columns."""
+"""`hlolens schema [TABLE]`: the tables, what a row of each is, and their columns; or the JSON
+Schema of expectation files."""
 
 from __future__ import annotations
 
@@ -27,14 +28,34 @@ if TYPE_CHECKING:
 
 @verb()
 @click.argument("table", metavar="[TABLE]", required=False, shell_complete=complete_tables)
+@click.option(
+    "--expect",
+    "of_expectations",
+    is_flag=True,
+    help="Print the JSON Schema of the files that `hlolens check --expect` reads, for an editor.",
+)
 @format_option("terminal", "json", "markdown")
 @output_option
-def command(table: str | None, output_format: str, output: str | None) -> None:
-    """Describe TABLE, or every table: what a row is, and each column's type, role and unit."""
+def command(
+    table: str | None, of_expectations: bool, output_format: str, output: str | None
+) -> None:
+    """Describe TABLE, or every table: what a row is, and each column's type, role and unit.
+
+    With --expect, print the JSON Schema of expectation files. An editor uses it by a first line
+    such as `#:schema ./expect.schema.json` in such a file.
+    """
     from hlo_lens.facts import SCHEMA_VERSION, UnknownTableError, discover_passes
     from hlo_lens.facts.schema import as_data, as_markdown
 
     registry = discover_passes()
+    if of_expectations:
+        from hlo_lens.check.json_schema import json_schema
+
+        if table is not None or output_format == "markdown":
+            raise click.UsageError("--expect prints one JSON Schema: no TABLE, no Markdown")
+        with open_output(output) as stream:
+            write_json(json_schema(registry), stream)
+        return
     try:
         tables = registry.tables if table is None else (registry.table(table),)
     except UnknownTableError as problem:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hlo_lens.check.model import Expectation
 from hlo_lens.check.reading import ExpectationError, read_text
@@ -95,7 +99,111 @@ def test_a_file_without_expectations_is_refused(text: str, said: str) -> None:
     assert said in str(told.value)
 
 
+ODD = [
+    ("where = 1979-05-27", "gate.toml:4: where is a text, not the date or time 1979-05-27"),
+    ("where = 07:32:00", "gate.toml:4: where is a text, not the date or time 07:32:00"),
+    ("where = {a = 1}", "gate.toml:4: where is a text, not a table"),
+    ("where.a = 1", "gate.toml:4: where is a text, not a table"),
+    ("[expect.where]\na = 1", "gate.toml:4: where is a text, not a table"),
+    ("where = ['a']", "gate.toml:4: where is a text, not an array"),
+    ("where = true", "gate.toml:4: where is a text, not true"),
+    ("where = nan", "gate.toml:4: where is a text, not nan"),
+    (
+        "where = 0x" + "f" * 999,
+        "gate.toml:4: where is a text, not 82387755839433943756… (1203 digits)",
+    ),
+    ("where = 0x" + "f" * 9999, "where is a text, not a number with thousands of digits"),
+    ("per = {}", "gate.toml:4: per is 'text' or 'step' or 'loop execution', not a table"),
+    ("severity = 1", "gate.toml:4: severity is 'error' or 'warning', not 1"),
+    ("allow_empty = 'yes'", "gate.toml:4: allow_empty is true or false, not 'yes'"),
+    ("'ключ' = 1", "gate.toml:4: no key 'ключ'"),
+    ('"a\\u0007b" = 1', "gate.toml:1: no key 'a\\x07b'"),
+    ('"" = 1', "gate.toml:4: no key ''"),
+    ("# where = 3\nWhere = 'a'", "gate.toml:5: no key 'Where'; did you mean 'where'?"),
+    ('because = """\n[[expect]]\nwhere = 1\n"""\nwhere = 2', "gate.toml:8: where is a text, not 2"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), ODD, ids=lambda value: str(value)[:40])
+def test_odd_values_are_told_by_their_line(line: str, said: str) -> None:
+    with pytest.raises(ExpectationError) as told:
+        read(f"[[expect]]\ntable = 'loops'\ncount = 1\n{line}")
+    assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("count = nan", "nan is no number to compare with"),
+        ("count = -inf", "-inf is no number to compare with"),
+        ("count = 1e400", "inf is no number to compare with"),
+        ("count = true", "true is no comparison; write one such as"),
+        ("count = 1979-05-27T07:32:00Z", "the date or time 1979-05-27T07:32:00+00:00 is no compar"),
+        ("count = []", "an array is no comparison"),
+        ("count = " + "9" * 400, "99999999999999999999… (400 digits) is no number to compare with"),
+        ("sum = true\nis = 1", "table loops has no column true"),
+        (
+            "sum = 'carry_bytes'\nis = '<= 4 GiBs'",
+            "carry_bytes has no unit 'GiBs'; there are: B, kB",
+        ),
+        ("none = false", "none is an SQL condition, not false"),
+        ("every = {}", "every is an SQL condition, not a table"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_odd_comparisons_are_told_by_their_line(said: str, answer: str) -> None:
+    with pytest.raises(ExpectationError) as told:
+        read(f"[[expect]]\ntable = 'loops'\n{said}")
+    assert str(told.value).startswith("gate.toml:")
+    assert answer in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[expect]]\na = \n", "gate.toml:2:5: not TOML: Invalid value"),
+        ("a = " + "9" * 5000, "gate.toml: not TOML: "),
+        ("a = " + "[" * 5000, "gate.toml: not TOML: tables within tables without end"),
+        ("[[expect.a]]\nb = 1", "gate.toml:1: write each expectation as [[expect]]"),
+        ("expect = [1]", "gate.toml:1: write each expectation as [[expect]]"),
+        ("expect = [\n{table = 'loops', cuont = 1}]", "gate.toml:1: no key 'cuont'"),
+        ("version = 2", "gate.toml:1: version is 1, not 2"),
+        ("version = true", "gate.toml:1: version is 1, not true"),
+        ("version = '1'", "gate.toml:1: version is 1, not '1'"),
+        ("\n[ 'expect' ]\n", "gate.toml:2: write each expectation as [[expect]]"),
+        ("[['expect']]\ntable = 'loops'\nx = 1", "gate.toml:3: no key 'x'"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_odd_files_are_told(text: str, said: str) -> None:
+    with pytest.raises(ExpectationError) as told:
+        read(text)
+    assert said in str(told.value)
+
+
+def test_what_is_no_text_is_told() -> None:
+    with pytest.raises(ExpectationError, match=r"gate\.toml: not TOML: 'utf-8' codec"):
+        read_text(b"\xff\xfe", "gate.toml", discover_passes())
+
+
+def test_expectations_in_an_inline_array_are_read() -> None:
+    (one,) = read("version = 1\nexpect = [{table = 'loops', count = 1}]")
+    assert (one.table, one.place) == ("loops", "gate.toml:2")
+
+
+TOML = """[[expect]] [expect] table count preset is sum where = . ' \"\"\" 'loops' 'no-f32-matmul'
+'flops' 1 -1 nan true [ ] { } , # 1979-05-27 '<= 1 GiB' \\""".split()
+
+
+@given(st.lists(st.sampled_from([*TOML, "\n"])).map(" ".join))
+def test_whatever_stands_in_a_file_is_read_or_told(text: str) -> None:
+    with contextlib.suppress(ExpectationError):
+        read(text)
+
+
 def test_two_of_one_id_are_refused() -> None:
     one = "[[expect]]\nid = 'a'\ntable = 'loops'\ncount = 1\n"
-    with pytest.raises(ExpectationError, match=r"gate.toml:6: a second id 'a'"):
+    with pytest.raises(
+        ExpectationError, match=r"gate.toml:6: a second id 'a'; give this one another"
+    ):
         read(one + one)
