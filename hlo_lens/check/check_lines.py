@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
@@ -24,6 +24,7 @@ from filecheck.parser import Parser, pattern_for_opts
 from hlo_lens.files import InputError
 
 _KINDS: Final = ("NEXT", "SAME", "NOT", "DAG", "LABEL", "EMPTY", "COUNT")
+_HEAD: Final = re.compile(r"[\s/;#]*([A-Z][A-Z0-9-]*):")
 _KIND: Final = re.compile(r"NEXT|SAME|NOT|DAG|LABEL|EMPTY|COUNT-\d+")
 
 
@@ -40,7 +41,8 @@ class CheckFile:
 class Failure:
     """The CHECK line that does not hold. line: where it stands in its file; kind: NEXT, NOT, …,
     CHECK; start: the offset in the text at which the search began; matched: the offset of what a
-    CHECK-NOT found; near: (offset, whether it is all of the line, not only its beginning)."""
+    CHECK-NOT found; near: (offset, whether it is all of the line, not only its beginning);
+    variables: what it uses of what lines before it captured."""
 
     line: int
     kind: str
@@ -48,6 +50,7 @@ class Failure:
     start: int
     matched: int | None = None
     near: tuple[int, bool] | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_checks(name: str, text: str, prefixes: Sequence[str]) -> CheckFile:
@@ -58,6 +61,7 @@ def read_checks(name: str, text: str, prefixes: Sequence[str]) -> CheckFile:
     options = Options(name, check_prefixes=list(prefixes), comment_prefixes=["COM:", "RUN:"])
     text = text.replace("\r\n", "\n")
     _refuse_misspelled(name, text, prefixes)
+    _refuse_misspelled_prefix(name, text, prefixes)
     parser = Parser(options, io.StringIO(text), *pattern_for_opts(options))
     operations: list[CheckOp] = []
     while True:
@@ -95,6 +99,21 @@ def _refuse_misspelled(name: str, text: str, prefixes: Sequence[str]) -> None:
             raise InputError(
                 f"{name}:{line}", f"no directive {prefix}{mark}{kind}:, did you mean {wanted}?"
             )
+
+
+def _refuse_misspelled_prefix(name: str, text: str, prefixes: Sequence[str]) -> None:
+    """`CEHCK:` or `CHEK-NEXT:` at the beginning of a line."""
+    for number, line in enumerate(text.split("\n"), 1):
+        found = _HEAD.match(line)
+        if found is None or any(found[1].startswith(one) for one in prefixes):
+            continue
+        for prefix in (one for one in prefixes if len(one) > 3):
+            head = found[1][: len(prefix)]
+            transposed = sorted(head) == sorted(prefix)
+            shorter = {prefix[:at] + prefix[at + 1 :] for at in range(1, len(prefix))}
+            if transposed or found[1].partition("-")[0] in shorter:
+                why = f"no directive {found[1]}:, did you mean {prefix}?"
+                raise InputError(f"{name}:{number}", why)
 
 
 def _refuse_unusable(name: str, operations: Sequence[CheckOp], options: Options) -> None:
@@ -165,14 +184,13 @@ class _Matcher(Matcher):
             super().check_not(op, search_range)
         except ErrorOnMatch as problem:
             at = problem.match.start()
-            self.failure = _failure(op, search_range.start, matched=at)
+            self.failure = self._failure(op, search_range.start, matched=at)
             raise
 
     def find_prefix_match_for(self, op: CheckOp) -> re.Match[str] | None:
         """Called with the line that does not match, for what was meant perhaps."""
         start = self.file.range.start
-        near = self._near(op)
-        self.failure = _failure(op, start, near=near)
+        self.failure = self._failure(op, start, near=self._near(op))
         return None
 
     def _near(self, op: CheckOp) -> tuple[int, bool] | None:
@@ -191,9 +209,18 @@ class _Matcher(Matcher):
         part = super().find_prefix_match_for(searched)
         return None if part is None else (part.start(), False)
 
-
-def _failure(
-    op: CheckOp, start: int, *, matched: int | None = None, near: tuple[int, bool] | None = None
-) -> Failure:
-    written = op.check_name.replace("-COUNT", "-COUNT-") + (f": {op.arg}" if op.arg else ":")
-    return Failure(op.source_line, op.name, written, start, matched, near)
+    def _failure(
+        self,
+        op: CheckOp,
+        start: int,
+        *,
+        matched: int | None = None,
+        near: tuple[int, bool] | None = None,
+    ) -> Failure:
+        written = op.check_name.replace("-COUNT", "-COUNT-") + (f": {op.arg}" if op.arg else ":")
+        variables = {
+            each.variable: str(self.ctx.live_variables[each.variable])
+            for each in op.uops
+            if isinstance(each, Subst) and each.variable in self.ctx.live_variables
+        }
+        return Failure(op.source_line, op.name, written, start, matched, near, variables)

@@ -93,7 +93,7 @@ def _failed(
         "filecheck",
         "failed",
         f"{visible(path)}:{failure.line}: {visible(failure.written)}",
-        _found(failure, shown),
+        _found(failure, shown) + _variables(failure),
         place=f"{path}:{failure.line}",
         offenders=offenders,
         against=len(offenders),
@@ -114,6 +114,11 @@ def _found(failure: Failure, shown: _Shown) -> str:
     if failure.kind == "SAME":
         return f"not in the rest of {start}: {shown.rest(failure.start)}"
     return f"nothing matches, searched from {start}"
+
+
+def _variables(failure: Failure) -> str:
+    values = (f"[[{name}]] is {visible(value)!r}" for name, value in failure.variables.items())
+    return "".join(f"; {one}" for one in values)
 
 
 def _nearest(failure: Failure, shown: _Shown) -> str:

@@ -93,10 +93,11 @@ def _complete_presets(_ctx: click.Context, _param: click.Parameter, incomplete: 
 @click.option(
     "--filecheck",
     "checks",
-    metavar="FILE",
+    metavar="FILE[:PREFIX,…]",
     type=click.Path(),
     multiple=True,
-    help="Run the CHECK lines of this file on the text in canonical form; may be repeated.",
+    help="Run the CHECK lines of this file (or PREFIX ones) on the canonical text, which `hlolens "
+    "show --canonical` prints; may be repeated.",
 )
 @click.option(
     "--fail-on",

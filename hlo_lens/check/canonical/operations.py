@@ -82,7 +82,7 @@ def operation(instruction: Instruction) -> Operation:
         opcode, called = f"{inner.opcode}-start", callees(inner)
         own = {name: value for name, value in attributes.items() if name != "calls"}
         attributes = {**_written(inner.tail), **own}
-    if opcode.endswith("-start") and opcode not in ("async-start", "copy-start"):
+    if opcode.endswith("-start") and opcode != "copy-start":
         shape = _start_shape(opcode, shape)
     said = ""
     if opcode == "constant":

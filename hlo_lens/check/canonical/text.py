@@ -11,6 +11,7 @@ from hlo_lens.check.canonical import values
 from hlo_lens.check.canonical.order import Body, Value, bodies
 from hlo_lens.diff.canonical import written_header
 from hlo_lens.hlo import Computation, Instruction, Module
+from hlo_lens.hlo.structural import IDENTITY
 
 T = TypeVar("T")
 _Place: TypeAlias = tuple[Computation, Value]
@@ -173,4 +174,4 @@ def _attribute(
     if name in callees:
         listed = (f"%{names.computation(each)}" for each in callees[name])
         return f"{{{', '.join(listed)}}}" if name.endswith("computations") else ", ".join(listed)
-    return values.parted(text)
+    return values.parted(text) if name in IDENTITY else text
