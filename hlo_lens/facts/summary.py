@@ -124,6 +124,8 @@ class Summary:
     beside that, the rest below.
     skip: rows that are left out, as (column, values) of which one holds. only: what holds of every
     row that is shown and counted, in the same form; NULL is the value None.
+    held: the columns that a starting expectation file tells rows apart by, the weightiest first, no
+    name among them; () for the enums and bools of `by`, and how deep in loops a row stands.
     """
 
     title: str
@@ -137,6 +139,7 @@ class Summary:
     lane: Lane | None = None
     skip: tuple[tuple[str, tuple[object, ...]], ...] = ()
     only: tuple[tuple[str, tuple[object, ...]], ...] = ()
+    held: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.heads) == bool(self.by):
@@ -158,6 +161,7 @@ class Summary:
             yield from filter(None, (measure.column, measure.at_most))
         for column, _ in tests:
             yield column
+        yield from self.held
         if lane is not None:
             yield from ("instr", "name", "phase", "source")
         if lane is not None or any(one.how in ("executions", "per_step") for one in measures):

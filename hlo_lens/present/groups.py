@@ -149,10 +149,11 @@ def _group_text(
 
 def measured(table: Table, summary: Summary, rows: Sequence[Row]) -> tuple[str, ...]:
     """The texts of the measures of a group, or of all rows."""
-    return tuple(_measured(table, measure, rows) for measure in summary.measures)
+    return tuple(measure_text(table, measure, rows) for measure in summary.measures)
 
 
-def _measured(table: Table, measure: Measure, rows: Sequence[Row]) -> str:
+def measure_text(table: Table, measure: Measure, rows: Sequence[Row]) -> str:
+    """The text of one measure of a group."""
     if measure.how == "rows":
         return count_text(len(rows))
     if measure.how == "executions":

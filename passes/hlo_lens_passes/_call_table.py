@@ -189,6 +189,7 @@ TABLE = Table(
             Measure("runs", "executions"),
             Measure("workspace", "each", "workspace_bytes"),
         ),
+        held=("family", "op", "phase", "loop_depth"),
         lane=Lane(
             "compute",
             line=(Cell("op"), Cell("family"), Cell("{kernel}"), Cell("target")),

@@ -310,6 +310,7 @@ COLLECTIVES = Table(
             Measure("sent per run", "once", "wire_bytes", "wire_bytes_max"),
             Measure("sent per step", "per_step", "wire_bytes", "wire_bytes_max"),
         ),
+        held=("logical_kind", "phase", "loop_depth", "dtype", "group_size", "is_regather"),
         unknown=(Cell("logical_kind"),),
         lane=Lane(
             "communication",

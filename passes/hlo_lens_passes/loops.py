@@ -85,6 +85,7 @@ TABLE = Table(
             Measure("carry", "each", "carry_bytes"),
             Measure("stacked", "each", "stacked_bytes"),
         ),
+        held=("trip_count", "phase", "loop_depth"),
     ),
 )
 

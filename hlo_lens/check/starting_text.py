@@ -1,0 +1,64 @@
+"""A starting expectation file as TOML that a person reads and edits."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+
+from hlo_lens.check.starting import Starting
+from hlo_lens.check.starting_words import Given
+from hlo_lens.present.quantities import visible
+
+_WIDTH = 100
+
+
+def starting_text(found: Starting) -> str:
+    """The file, which `reading.read_text` reads; under `because` stands what was found."""
+    return "".join(f"{one}\n" for one in _lines(found))
+
+
+def _lines(found: Starting) -> Iterator[str]:
+    yield from _comment(
+        f"What {found.program} is, {found.stage}. `hlolens check PROGRAM --expect FILE` says "
+        "whether a program is so still. Counts are exact; bytes and FLOP are upper bounds without "
+        "slack. Take out what need not stay, and say in `because` why the rest must."
+    )
+    if not found.named:
+        yield from _comment("The text has no op_names, so that no phase is known or expected here.")
+    taken: Counter[str] = Counter()
+    for section in found.sections:
+        yield ""
+        yield from _comment(f"--- {section.title}")
+        for text in section.left_out:
+            yield from _comment(f"Left out: {text}")
+        for one in section.expected:
+            yield ""
+            yield "[[expect]]"
+            yield from _keys(one, taken)
+
+
+def _keys(one: Given, taken: Counter[str]) -> Iterator[str]:
+    for key, value in one.items():
+        if key == "id":
+            taken[str(value)] += 1
+            again = taken[str(value)]
+            value = value if again == 1 else f"{value}-{again}"
+        yield f"{key} = {_value(value)}"
+
+
+def _value(value: object) -> str:
+    """A bool or a text in TOML: a basic string, which is a JSON string without DEL."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _comment(text: str) -> Iterator[str]:
+    return iter(
+        textwrap.wrap(
+            visible(text), _WIDTH, initial_indent="# ", subsequent_indent="# ",
+            break_long_words=False, break_on_hyphens=False,
+        )
+    )  # fmt: skip
