@@ -7,6 +7,7 @@ import re
 import shlex
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -45,16 +46,21 @@ def file_checked(facts: Facts, file: str) -> Verdict:
         if (problem.name or "").partition(".")[0] != "filecheck":
             raise
         return Verdict(file, "filecheck", "not judged", _all_of(path), "", why=_INSTALL, place=path)
-    from hlo_lens.check.canonical import canonical_text
-
     checks = read_checks(path, text, prefixes)
-    canonical = canonical_text(module)
+    canonical = _canonical(module)
     failure = first_failure(checks, str(canonical))
     if failure is None:
         count = len(checks.operations)
         held = f"{count_text(count)} CHECK line{'' if count == 1 else 's'} hold{'s' * (count == 1)}"
         return Verdict(file, "filecheck", "passed", _all_of(path), held, place=path)
     return _failed(file, path, failure, canonical, module)
+
+
+@lru_cache(maxsize=1)  # several files are run on one program
+def _canonical(module: Module) -> CanonicalText:
+    from hlo_lens.check.canonical import canonical_text
+
+    return canonical_text(module)
 
 
 def _path_and_prefixes(file: str) -> tuple[str, Sequence[str]]:

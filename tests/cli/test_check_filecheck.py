@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,11 @@ import pytest
 
 from tests.check.test_filechecking import HLO
 from tests.conftest import Ran
+from tests.test_readme import BLOCK, at_root, output_of
 
 Cli = Callable[..., Ran]
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+PAGE = Path(__file__).parents[2] / "docs/filecheck.md"
 STAGES = FIXTURES / "hlo/plain/fsdp/cuda-h100-8"
 
 
@@ -122,3 +125,20 @@ def test_control_characters_of_a_text_do_not_act(cli: Cli, tmp_path: Path) -> No
     assert (ran.code, "\x1b" in ran.out) == (0, False)
     ran = cli("check", path, "--filecheck", checks(tmp_path, "CHECK-NOT: custom-call("))
     assert (ran.code, "\x1b" in ran.out) == (1, False)
+
+
+# --- the page ---
+
+
+@pytest.mark.parametrize(
+    "block", list(BLOCK.finditer(PAGE.read_text())), ids=lambda block: block["command"]
+)
+def test_an_output_on_the_page_is_what_its_command_prints(block: re.Match[str]) -> None:
+    with at_root():
+        assert block["output"] == output_of(block["command"], block["lines"], block["code"]), (
+            "`python -m tests.test_readme docs/filecheck.md` puts it in place; look at what changed"
+        )
+
+
+def test_every_command_with_an_output_is_checked() -> None:
+    assert len(list(BLOCK.finditer(PAGE.read_text()))) == PAGE.read_text().count("output of:") > 0
