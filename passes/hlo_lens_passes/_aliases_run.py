@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hlo_lens.analysis import Value
 from hlo_lens.dumps import AFTER
 from hlo_lens.facts import Finding, Member, PassResult, Rule, common
+from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.attributes import parse_buffer_donor
 from hlo_lens_passes._alias_flow import Ways, copied_shapes, defensive_copy, outermost, ways_to
 from hlo_lens_passes._alias_updates import Update, updates
@@ -18,7 +19,7 @@ from hlo_lens_passes.aliases import COPIED, DROPPED, MISSED
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
     from hlo_lens.facts import Facts
-    from hlo_lens.hlo import Instruction, Module
+    from hlo_lens.hlo import Module
     from hlo_lens.program import Program
 
 LARGE: Final = 1 << 20
@@ -244,10 +245,11 @@ def _gives(result: EntryArray) -> Instruction:
     """What gives the output: an operand of the root, where that is a tuple."""
     at = result.value.instr
     for index in result.value.path:
-        operands = at.operands if at.opcode == "tuple" else ()
+        # A state has hundreds of outputs: of the root's operands only one is looked at.
+        operands = at.computation.operand_indices(at.index) if at.opcode == "tuple" else ()
         if index >= len(operands):
             break
-        at = operands[index]
+        at = Instruction(at.computation, operands[index])
     return at
 
 
