@@ -165,12 +165,13 @@ def _of_a_preset(preset: Preset, tables: Mapping[str, Table]) -> Schema:
     refused = {*preset.fixed, *taken} - {*preset.parameters}
     needed = [one.name for one in preset.parameters.values() if one.default is None]
     about = preset.keys["table"]
-    schema: Schema = {"$ref": f"#/$defs/of_{about}"} if about in tables else {}
+    # Older readers take nothing but `$ref` where there is one.
+    schema: Schema = {"allOf": [{"$ref": f"#/$defs/of_{about}"}]} if about in tables else {}
     if needed:
         schema["required"] = needed
     if not {*OF_A_COLUMN} & {*preset.keys}:
         columns = [{"required": [one]} for one in OF_A_COLUMN]
-        schema["dependentSchemas"] = {"is": {"anyOf": columns}}
+        schema |= {"if": {"required": ["is"]}, "then": {"anyOf": columns}}
     if refused:
         schema["not"] = {"anyOf": [{"required": [one]} for one in sorted(refused)]}
     return schema

@@ -60,7 +60,7 @@ class Expectation:
     be. per: each row counted once (`text`), as often as it runs in one step (`step`), or in one
     execution of the body of the loop it stands in, each loop for itself (`loop execution`).
     allow_empty: an empty selection is fine. stage: of the module; None is the one that runs.
-    place: file and line where it is written.
+    place: file and line where it is written. said: all this in words, where a preset has them.
     """
 
     id: str
@@ -76,6 +76,7 @@ class Expectation:
     stage: str | None = None
     allow_empty: bool = False
     place: str = ""
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)

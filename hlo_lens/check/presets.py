@@ -51,6 +51,11 @@ class Preset:
     parameters: Mapping[str, Parameter]
 
     @property
+    def summary(self) -> str:
+        """What it expects, in a line."""
+        return self.about.partition(":")[0]
+
+    @property
     def complete(self) -> bool:
         """Whether it can be judged by its name alone."""
         return all(one.default is not None for one in self.parameters.values())
@@ -115,8 +120,9 @@ def from_command_line(text: str) -> dict[str, str]:
     return said
 
 
-def expanded(given: Given, place: Place) -> Given:
-    """`given` without its preset, but with what that expects; as it is, where it names none.
+def expanded(given: Given, place: Place) -> tuple[Given, str]:
+    """`given` without its preset, but with what that expects; as it is, where it names none. And
+    that in a sentence; "" where it is told by its keys.
 
     A `where` narrows the one of the preset: both hold (AND). `count`, `sum`, `max` and `min` are of
     the rows for which the preset's condition holds, `every`, `none` and `any` take its place. Every
@@ -126,7 +132,7 @@ def expanded(given: Given, place: Place) -> Given:
     that it cannot be, and a key that a preset does not leave open.
     """
     if "preset" not in given:
-        return given
+        return given, ""
     preset = _named(given["preset"], place)
     own = {key: value for key, value in given.items() if key != "preset"}
     values = {
@@ -137,7 +143,16 @@ def expanded(given: Given, place: Place) -> Given:
     base = {key: _filled(key, value, values) for key, value in preset.keys.items()}
     said = [str(given[name]) for name in preset.parameters if name in given]
     base["id"] = "-".join([preset.name, *(re.sub(r"\W+", "-", one) for one in said)])
-    return _said_otherwise(base, own, place)
+    return _said_otherwise(base, own, place), _sentence(preset, own, values)
+
+
+def _sentence(preset: Preset, own: Given, values: Mapping[str, _Value]) -> str:
+    """What is expected in words; "" for another quantity."""
+    if any(key in own for key in QUANTITIES):
+        return ""
+    told = ", ".join(f"{name} = {value.text}" for name, value in values.items())
+    where = f", where {' '.join(str(own['where']).split())}" if "where" in own else ""
+    return f"{preset.summary}{f' ({told})' if told else ''}{where}"
 
 
 def _named(name: object, place: Place) -> Preset:

@@ -104,7 +104,7 @@ def expectation(given: Mapping[str, Any], place: Place, registry: Registry) -> E
     Raises `ExpectationError` for a key, table, column, unit or value that does not exist. SQL is
     read when it is judged.
     """
-    given = expanded(given, place)
+    given, said = expanded(given, place)
     for key in given:
         if key not in KEYS:
             raise ExpectationError(place(key), f"no key {key!r}{_of_a_preset(key)}")
@@ -136,6 +136,7 @@ def expectation(given: Mapping[str, Any], place: Place, registry: Registry) -> E
         stage=given.get("stage"),
         allow_empty=_truth(given, "allow_empty", place),
         place=place("id"),
+        said=said,
     )
 
 

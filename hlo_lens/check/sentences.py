@@ -17,7 +17,10 @@ _SQL: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\w+|\S", re.DOTALL
 
 
 def expected_text(expected: Expectation) -> str:
-    """What is expected, in the words of the file: `collectives where …: count == 1 per step`."""
+    """What is expected, in the words of the file: `collectives where …: count == 1 per step`; of a
+    preset in its own."""
+    if expected.said:
+        return visible(expected.said)
     where = f" where {visible(' '.join(expected.where.split()))}" if expected.where else ""
     rows = f"{expected.table}{where}"
     if expected.compared is None:

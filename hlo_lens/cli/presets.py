@@ -79,8 +79,8 @@ def _print_list(presets: Iterable[Preset], screen: Console) -> None:
 
     grid = Table.grid(padding=(0, 2, 0, 0))
     for preset in presets:
-        about = preset.about.partition(":")[0]
-        grid.add_row(Text(preset.name), Text(", ".join(preset.parameters), "cyan"), Text(about))
+        takes = ", ".join(preset.parameters)
+        grid.add_row(Text(preset.name), Text(takes, "cyan"), Text(preset.summary))
     screen.print(grid)
 
 

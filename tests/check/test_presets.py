@@ -16,6 +16,7 @@ from hlo_lens.check.model import Expectation, Verdict
 from hlo_lens.check.places import HERE, ExpectationError
 from hlo_lens.check.presets import presets
 from hlo_lens.check.reading import expectation, named, read_text
+from hlo_lens.check.sentences import expected_text
 from hlo_lens.facts import Facts, discover_passes
 from hlo_lens.hlo import parse
 from hlo_lens.program import AFTER, BEFORE, Program, load
@@ -349,3 +350,17 @@ def test_every_preset_says_what_it_is_for_and_what_does_not_pass(name: str) -> N
     assert preset.keys["because"]
     assert preset.about.partition(":")[0] != preset.about
     assert "pass" in preset.about
+
+
+def test_it_is_told_in_words() -> None:
+    def told(**given: Any) -> str:
+        return expected_text(read(**given))
+
+    overlapped = "Every collective is hidden by heavy work"
+    assert told(preset="collectives-overlapped") == f"{overlapped} (at_least = 1 MiB)"
+    assert told(preset="collectives-overlapped", at_least="2 MiB", where="loop_depth\n= 1") == (
+        f"{overlapped} (at_least = 2 MiB), where loop_depth = 1"
+    )
+    assert told(preset="attention-kernel-once", none="causal") == (
+        "attention where direction = 'fwd': none causal"
+    )
