@@ -132,12 +132,12 @@ def _need(config: pytest.Config, name: str, *, stubs: bool = True) -> None:
     __tracebackhide__ = True
     from hlo_lens.aot import parse_target, readiness
 
-    target = parse_target(name)
-    state = readiness(target)
+    state = readiness(parse_target(name))
     if not state.ready:
         reason = f"{name} needs packages that are not installed: {state.install}"
-    elif target.platform == "rocm" and state.note and not stubs:
-        reason = f"{name}: {state.note.replace('--allow-stub-runtime', 'allow_stub_runtime=True')}"
+    elif state.needs_stub_runtime and not stubs:
+        note = state.note or ""
+        reason = f"{name}: {note.replace('--allow-stub-runtime', 'allow_stub_runtime=True')}"
     else:
         return
     if config.getoption("hlolens_require_targets"):
@@ -411,5 +411,5 @@ def _saved(program: Program, folder: Path) -> Path:
     place.mkdir(parents=True)
     for stage, module in zip(program.stages, program.modules, strict=True):
         stem = re.sub(r"[^A-Za-z0-9_.]+", "-", stage)
-        (place / f"{stem}.txt").write_text(module.text, encoding="utf-8")
+        (place / f"{stem}.txt").write_text(f"{module.text.rstrip()}\n", encoding="utf-8")
     return place

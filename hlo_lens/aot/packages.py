@@ -41,12 +41,14 @@ _OF_PLATFORM: dict[str, tuple[str, ...]] = {
 class Readiness:
     """Whether this Python can compile for a target; `install` is the pip line where it cannot.
 
-    `note` says what is not as it would be with everything there.
+    `note` says what is not as it would be with everything there; `needs_stub_runtime`, that it
+    compiles only with `allow_stub_runtime`.
     """
 
     ready: bool
     install: str | None = None
     note: str | None = None
+    needs_stub_runtime: bool = False
 
 
 def readiness(target: Target) -> Readiness:
@@ -74,7 +76,8 @@ def _less_than_all(target: Target, release: str) -> Readiness | None:
         told = "no ptxas here: the HLO is complete, but there is no executable to measure"
         return Readiness(True, pip_line(["nvidia-cuda-nvcc", "nvidia-nvvm"]), told)
     if target.platform == "rocm" and not _loads(str(plugin_library("rocm"))):
-        return Readiness(True, None, "ROCm is not installed: give --allow-stub-runtime")
+        told = "ROCm is not installed: give --allow-stub-runtime"
+        return Readiness(True, None, told, needs_stub_runtime=True)
     return None
 
 

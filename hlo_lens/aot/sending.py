@@ -139,7 +139,7 @@ def _dump(value: Any) -> bytes:
 
 
 def _by_value(value: Any) -> bytes:
-    """`value` as cloudpickle sends it, but jax's caches by where they stand, and code with its file.
+    """`value` as cloudpickle sends it, but jax's caches by where they stand, code with its file.
 
     A function under `jax.checkpoint` is a closure of jax over such caches, which have no name. To
     cloudpickle all code is of the file `<dynamic-code>`, so that notebooks give the same bytes
