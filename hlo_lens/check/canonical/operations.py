@@ -10,10 +10,9 @@ from types import MappingProxyType
 from typing import Final
 
 from hlo_lens.check.canonical import values
-from hlo_lens.diff.canonical import callees
 from hlo_lens.hlo import Computation, Instruction, parse_shape
 from hlo_lens.hlo.attributes import braces, split_attributes, strip_comments
-from hlo_lens.hlo.opcodes import sugar
+from hlo_lens.hlo.opcodes import NEVER_CALLS, sugar
 from hlo_lens.hlo.structural import COMMENTARY, IDENTITY
 
 _PLACED: Final = ("sharding", "frontend_attributes", "control-predecessors", "backend_config")
@@ -73,13 +72,13 @@ def operation(instruction: Instruction) -> Operation:
     """What an instruction is, however it is spelled."""
     opcode, shape = instruction.opcode, instruction.shape_text
     attributes: Mapping[str, str] = _written(instruction.tail)
-    called: Mapping[str, tuple[Computation, ...]] = callees(instruction)
+    called: Mapping[str, tuple[Computation, ...]] = _callees(instruction)
     if opcode in ("async-update", "async-done"):
         opcode = f"{_started(instruction)}-{opcode.rpartition('-')[2]}"
         attributes = {name: value for name, value in attributes.items() if name != "calls"}
         called = {}
     elif (inner := wrapped(instruction)) is not None:
-        opcode, called = f"{inner.opcode}-start", callees(inner)
+        opcode, called = f"{inner.opcode}-start", _callees(inner)
         own = {name: value for name, value in attributes.items() if name != "calls"}
         attributes = {**_written(inner.tail), **own}
     if opcode.endswith("-start") and opcode != "copy-start":
@@ -90,6 +89,18 @@ def operation(instruction: Instruction) -> Operation:
     elif opcode == "parameter":
         said = strip_comments(instruction.argument_text).strip()
     return Operation(opcode, values.shape(shape), said, _printed(attributes), called)
+
+
+def _callees(instruction: Instruction) -> Mapping[str, tuple[Computation, ...]]:
+    """What it calls, by attribute; of `OP-start`, what OP calls."""
+    if instruction.opcode in NEVER_CALLS:
+        return {}
+    called = instruction.called_by
+    written = sugar(instruction.opcode)
+    if written is not None and written[1] == "start":
+        (implied,) = called["calls"]
+        return implied.root.called_by
+    return called
 
 
 def _printed(attributes: Mapping[str, str]) -> Mapping[str, str]:

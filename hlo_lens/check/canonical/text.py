@@ -9,7 +9,6 @@ from typing import TypeAlias, TypeVar
 
 from hlo_lens.check.canonical import values
 from hlo_lens.check.canonical.order import Body, Value, bodies
-from hlo_lens.diff.canonical import written_header
 from hlo_lens.hlo import Computation, Instruction, Module
 from hlo_lens.hlo.structural import IDENTITY
 
@@ -54,12 +53,18 @@ def canonical_text(module: Module) -> CanonicalText:
     return CanonicalText(lines)
 
 
+_COMMENTARY = frozenset(("frontend_attributes", "origin_recovery_table", "debug_attributes"))
+_COUNTS = frozenset(("replica_count", "num_partitions"))  # 1 where the header does not say
+
+
 def _header(module: Module) -> str:
-    fields = "".join(
-        f", {name}={values.header_field(name, value)}"
-        for name, value in written_header(module).items()
-        if name != "frontend_attributes"
-    )
+    """The name and the fields, but those that are empty or say what holds without them."""
+    printed = {
+        name: values.header_field(name, value)
+        for name, value in module.header.items()
+        if name not in _COMMENTARY and not (name in _COUNTS and value == "1")
+    }
+    fields = "".join(f", {name}={value}" for name, value in printed.items() if value != "{}")
     return f"HloModule {module.name}{fields}"
 
 
