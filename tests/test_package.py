@@ -36,7 +36,7 @@ LAYERS = {
     "inspect": {"facts", "present"},
     "tree": {"facts", "hlo", "present"},
     "query": {"facts"},
-    "check": FRAME | {"analysis", "facts", "present"},
+    "check": FRAME | {"analysis", "facts", "present", "diff"},
     "figure": FRAME | {"analysis", "facts", "present", "show"},
     "export": FRAME | {"facts", "graph", "present", "figure"},
     "notebook": {"facts", "hlo", "present"},

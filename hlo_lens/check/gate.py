@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -12,6 +12,7 @@ from hlo_lens.facts.findings import LEVELS, PASS_FAILED, PLUGIN_BROKEN, Level
 from hlo_lens.present.reading import gravest_first
 
 NO_WARNING = "error"
+_MACHINERY = (PASS_FAILED.id, PLUGIN_BROKEN.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,9 @@ def judged_by_rules(
 ) -> Checked:
     """The findings of all rules, or of those that globs of `selected` match, without `ignored`."""
     facts.run(one for one in facts.registry.passes if one.rules)
-    machinery = (PASS_FAILED.id, PLUGIN_BROKEN.id)
-    broken = tuple(one.message for one in facts.findings if one.rule in machinery)
-    asked_for = [
-        rule
-        for rule in facts.registry.rules
-        if rule not in machinery
-        and (not selected or _matches(rule, selected))
-        and not _matches(rule, ignored)
-    ]
+    broken = tuple(one.message for one in facts.findings if one.rule in _MACHINERY)
+    broken += tuple(_cut_off(facts))
+    asked_for = [rule for rule in facts.registry.rules if is_wanted(rule, selected, ignored)]
     wanted = [one for one in gravest_first(facts.findings) if one.rule in asked_for]
     unknown = {
         rule.id
@@ -79,6 +74,19 @@ def judged_by_rules(
         broken=broken,
         rules=tuple(rule for rule in asked_for if rule not in unknown),
     )
+
+
+def is_wanted(rule: str, selected: Sequence[str], ignored: Sequence[str]) -> bool:
+    """Whether a rule is judged: one that globs of `selected` match, or any without, and that none
+    of `ignored` does. What tells of the machinery is none."""
+    chosen = not selected or _matches(rule, selected)
+    return chosen and not _matches(rule, ignored) and rule not in _MACHINERY
+
+
+def _cut_off(facts: Facts) -> Iterator[str]:
+    for module in facts.program.modules:
+        if module.truncated:
+            yield f"{module.name} is cut off: what stands behind the cut is not known"
 
 
 def _matches(rule: str, globs: Sequence[str]) -> bool:

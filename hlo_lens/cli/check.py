@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -15,6 +17,7 @@ from hlo_lens.cli.common import (
     answer_is_no,
     bad_input_told,
     choice_options,
+    error,
     one_program,
     open_output,
     programs,
@@ -149,6 +152,7 @@ def command(
     if against == "-" and "-" in files:
         raise click.UsageError("standard input can be the program or GOOD, not both")
     try:
+        _check_rules(select, ignore)
         expectations = _expectations(expected, presets)
         changes = _allowed(allowed)
         good = None if against is None else Facts(one_program(against, module=module, stage=stage))
@@ -224,6 +228,24 @@ def _expectations(files: Sequence[str], presets: Sequence[str]) -> list[Expectat
     raise click.exceptions.Exit(FAILED)
 
 
+def _check_rules(select: Sequence[str], ignore: Sequence[str]) -> None:
+    """A name or glob that no rule has would pass as if nothing were wrong: exit code 2."""
+    if not select and not ignore:
+        return
+    from hlo_lens.check.gate import is_wanted
+    from hlo_lens.facts import discover_passes
+    from hlo_lens.present.chosen import close, fits
+
+    known = tuple(discover_passes().rules)
+    for word in (*select, *ignore):
+        if not any(fits(rule, (word,)) for rule in known):
+            error(f"no rule {word!r}{close(word, known) or '; `hlolens rules` lists them'}")
+            raise click.exceptions.Exit(FAILED)
+    if not any(is_wanted(rule, select, ignore) for rule in known):
+        error("--select and --ignore leave no rule: nothing would be checked")
+        raise click.exceptions.Exit(FAILED)
+
+
 def _allowed(texts: Sequence[str]) -> list[Allowed]:
     """The changes that are meant; one that names what does not exist is told: exit code 2."""
     if not texts:
@@ -246,7 +268,8 @@ def _write(checked: Sequence[Checked], fail_on: Level, reports: Sequence[tuple[s
         return
     page = sys.stderr if any(file == "-" for _, file in reports) else sys.stdout
     if checked:
-        write_lines(as_lines(checked, width=width_of(page)), page)
+        with _no_commands(page):
+            write_lines(as_lines(checked, width=width_of(page)), page)
     if not reports and not _in_a_github_workflow():
         return
     from hlo_lens.check.reports import github_annotations, report_text
@@ -259,7 +282,17 @@ def _write(checked: Sequence[Checked], fail_on: Level, reports: Sequence[tuple[s
             stream.write(report_text(kind, checked, fail_on, problems))
 
 
-def _in_a_github_workflow() -> bool:
-    import os
+@contextmanager
+def _no_commands(page: IO[str]) -> Iterator[None]:
+    """Keep GitHub from taking a name in the page for a command to its runner."""
+    if not _in_a_github_workflow():
+        yield
+        return
+    word = secrets.token_hex(16)
+    page.write(f"::stop-commands::{word}\n")
+    yield
+    page.write(f"::{word}::\n")
 
+
+def _in_a_github_workflow() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"

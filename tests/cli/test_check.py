@@ -95,3 +95,37 @@ def test_without_expectations_the_findings_count(cli: Cli, tmp_path: Path) -> No
 def test_a_preset_is_judged_by_its_name(cli: Cli, text: Path) -> None:
     ran = cli("check", text, "--preset", "no-such-preset")
     assert (ran.code, "no preset 'no-such-preset'" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--select", "colective-*"), "no rule 'colective-*'"),
+        (("--ignore", "moe-balanse"), "no rule 'moe-balanse'"),
+        (("--ignore", "*"), "--select and --ignore leave no rule: nothing would be checked"),
+    ],
+    ids=str,
+)
+def test_rules_that_are_not_there_do_not_pass(
+    cli: Cli, text: Path, options: tuple[str, ...], said: str
+) -> None:
+    ran = cli("check", text, *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_rules_cannot_be_judged_on_a_text_that_is_cut_off(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "cut.hlo"
+    path.write_text(LOOP[: LOOP.rindex("ROOT last")])
+    ran = cli("check", path)
+    assert ran.code == 2
+    assert "? step is cut off: what stands behind the cut is not known" in ran.out
+
+
+def test_names_give_no_commands_to_a_workflow(
+    cli: Cli, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    first, *page = cli("check", text).out.splitlines()
+    assert first.startswith("::stop-commands::")
+    assert f"::{first.removeprefix('::stop-commands::')}::" in page
