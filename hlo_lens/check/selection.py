@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from hlo_lens.check.model import Expectation
 from hlo_lens.facts import Facts
-from hlo_lens.facts.sqlite import Database, QueryError, check_condition
+from hlo_lens.facts.sqlite import Database, QueryError
 from hlo_lens.files import InputError
 from hlo_lens.present.quantities import visible
 from hlo_lens.present.reading import not_read
@@ -41,7 +41,7 @@ class Selection:
     def columns_read(self) -> frozenset[tuple[str, str]]:
         """(table, column) of what `where` and the condition read."""
         try:
-            check_condition((self.facts,), self.table.name, *filter(None, self._conditions))
+            self._asked.check_condition(self.table.name, *filter(None, self._conditions))
             return self._asked.columns_read(self._sql(*self._conditions))
         except QueryError as problem:
             raise self._mistake(problem) from None

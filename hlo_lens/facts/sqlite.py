@@ -132,6 +132,36 @@ class Database:
         """As the function of this name."""
         return frozenset(_read(self._connection, sql, self._known))
 
+    def check_condition(self, table: str, *conditions: str) -> None:
+        """As the function of this name."""
+        # NOT takes an expression, which a SELECT, alone in parentheses, is not.
+        sql = f'SELECT 1 FROM "{table}" WHERE (NOT\n{{}}\n)'
+        self._check_parts(table, sql, conditions, _ONE_EXPRESSION)
+
+    def check_order(self, table: str, order: str) -> None:
+        """As the function of this name."""
+        sql = f'SELECT 1 FROM "{table}" ORDER BY\n{{}}\nLIMIT 1'
+        self._check_parts(table, sql, (order,), "an order is a list of expressions")
+
+    def _check_parts(self, table: str, sql: str, parts: Iterable[str], rule: str) -> None:
+        """Compile `sql` with each part for its `{}`. Raises `QueryError`, with `rule` where it says
+        why."""
+        for part in parts:
+            strict, names = _with_names(part, rule)
+            try:
+                _read(self._connection, sql.replace("{}", strict, 1), self._known)
+            except QueryError as problem:
+                name = next((one for one in names if _lacks(problem, one)), None)
+                if name is None:
+                    raise
+                columns = [
+                    column for one in self._known if one.name == table for column in one.names
+                ]
+                raise QueryError(
+                    f'no column "{name}"{_hint(name, columns)}; a text stands in single quotes in'
+                    " SQL, as in phase = 'bwd'"
+                ) from None
+
     def close(self) -> None:
         self._connection.close()
 
@@ -166,15 +196,14 @@ def check_condition(facts: Sequence[Facts], table: str, *conditions: str) -> Non
 
     Raises `QueryError` with a sentence.
     """
-    # NOT takes an expression, which a SELECT, alone in parentheses, is not.
-    sql = f'SELECT 1 FROM "{table}" WHERE (NOT\n{{}}\n)'
-    _check_parts(facts, table, sql, conditions, _ONE_EXPRESSION)
+    with Database(facts) as database:
+        database.check_condition(table, *conditions)
 
 
 def check_order(facts: Sequence[Facts], table: str, order: str) -> None:
     """As `check_condition`, of what stands behind ORDER BY."""
-    sql = f'SELECT 1 FROM "{table}" ORDER BY\n{{}}\nLIMIT 1'
-    _check_parts(facts, table, sql, (order,), "an order is a list of expressions")
+    with Database(facts) as database:
+        database.check_order(table, order)
 
 
 def connect(facts: Sequence[Facts], tables: Iterable[str] | None = None) -> sqlite3.Connection:
@@ -281,36 +310,13 @@ def _read(
         raise QueryError("the query is empty; try: SELECT * FROM modules")
     explained = sql if word == "EXPLAIN" else f"EXPLAIN {sql}"
     connection.set_authorizer(watch)
-    _execute(connection, explained, sql, known)
-    connection.set_authorizer(None)
+    try:
+        _execute(connection, explained, sql, known)
+    finally:
+        connection.set_authorizer(None)
     if not selects:
         raise QueryError(_only_reads(word))
     return read
-
-
-def _check_parts(
-    facts: Sequence[Facts], table: str, sql: str, parts: Iterable[str], rule: str
-) -> None:
-    """Compile `sql` with each part for its `{}`. Raises `QueryError`, with `rule` where it says
-    why."""
-    known = _tables(facts)
-    connection = connect(facts, ())
-    try:
-        for part in parts:
-            strict, names = _with_names(part, rule)
-            try:
-                _read(connection, sql.replace("{}", strict, 1), known)
-            except QueryError as problem:
-                name = next((one for one in names if _lacks(problem, one)), None)
-                if name is None:
-                    raise
-                columns = [column for one in known if one.name == table for column in one.names]
-                raise QueryError(
-                    f'no column "{name}"{_hint(name, columns)}; a text stands in single quotes in'
-                    " SQL, as in phase = 'bwd'"
-                ) from None
-    finally:
-        connection.close()
 
 
 def _with_names(part: str, rule: str) -> tuple[str, list[str]]:
