@@ -8,6 +8,8 @@ holds in memory; `aot.compile(fn, *args, target=...)` compiles for a device that
 Text that cannot be read raises `HloParseError`; a file that is no HLO at all raises `InputError`.
 
 Names are imported when first used, so that importing the package costs nothing.
+
+PYTEST_DONT_REWRITE: pytest would warn of a package with a plugin that is imported before it starts.
 """
 
 from hlo_lens._version import __version__

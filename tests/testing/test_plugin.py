@@ -99,6 +99,17 @@ def test_a_run_that_does_not_use_it_imports_nothing_more(
     run(alone=True).assert_outcomes(passed=1)
 
 
+def test_the_packages_may_be_imported_before_pytest_starts(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(): pass")
+    code = """
+import sys
+import hlo_lens.program, hlo_lens_passes
+import pytest
+sys.exit(pytest.main(["-W", "error", "-p", "no:cacheprovider"]))
+"""
+    pytester.run(sys.executable, "-c", code).assert_outcomes(passed=1)
+
+
 def test_it_can_be_turned_off(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(LOADS)
     result = run("-p", "no:hlolens", alone=True)
