@@ -3,7 +3,8 @@
 A block behind `<!-- output of: COMMAND -->` holds what COMMAND prints, and one behind
 `<!-- output of: COMMAND, first N lines -->` its beginning. A command that ends with another exit
 code than 0 says so: `<!-- output of: COMMAND, exit 1, first N lines -->`. `make readme` puts them
-in place, and `python -m tests.test_readme PAGE…` those of other pages.
+in place, and `python -m tests.test_readme PAGE…` those of other pages. A block behind
+`<!-- file: PATH -->` holds that file.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from hlo_lens.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+FILE = re.compile(r"<!-- file: (?P<path>.+?) -->\n```\w*\n(?P<content>.*?)^```$", re.M | re.DOTALL)
 BLOCK = re.compile(
     r"(?P<head><!-- output of: (?P<command>hlolens .+?)"
     r"(?:, exit (?P<code>\d))?(?:, first (?P<lines>\d+) lines)? -->\n"
@@ -65,6 +67,12 @@ def test_a_block_is_what_its_command_prints(block: re.Match[str]) -> None:
         assert block["output"] == output_of(block["command"], block["lines"], block["code"]), (
             "`make readme` puts the output in place; look at what changed"
         )
+
+
+def test_a_file_that_is_shown_is_so() -> None:
+    shown = list(FILE.finditer(README.read_text()))
+    assert [one["content"] for one in shown] == [(ROOT / one["path"]).read_text() for one in shown]
+    assert shown
 
 
 def test_every_command_with_an_output_is_checked() -> None:

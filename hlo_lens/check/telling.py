@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from hlo_lens.check.counting import rows_text
@@ -22,15 +23,12 @@ _MOST_VALUES: Final = 6
 
 def offender_of(selection: Selection, cells: Cells, id: int) -> Offender:
     """A row with the columns that the expectation is about."""
-    expected, row = selection.expected, selection.records[id]
-    names = selection.columns_of(expected.condition or expected.where)
-    names += [expected.column] if expected.column else []
-    names += ["executions"] if expected.per == "step" else []
+    row = selection.records[id]
     told = [
         f"{name} = {cells.text(column, row[name], selection.position, words=('true', 'false'))}"
         if row[name] is not None
         else f"{name} = NULL"
-        for name in dict.fromkeys(names)
+        for name in _told_of(selection)
         if (column := selection.table.column(name)) and name != "name"
     ]
     name, source, line = (row.get(key) for key in ("name", "source", "text_line"))
@@ -41,6 +39,19 @@ def offender_of(selection: Selection, cells: Cells, id: int) -> Offender:
         line if isinstance(line, int) else None,
         ", ".join(told),
     )
+
+
+def _told_of(selection: Selection) -> Iterable[str]:
+    """The columns that are told of a row: those of the condition, what is summed, or else those of
+    `where` that are not the same in every row, with phase and executions."""
+    expected = selection.expected
+    names = selection.columns_of(expected.condition)
+    if not names:
+        read = selection.columns_of(expected.where)
+        rows = [selection.records[id] for id in (*selection.meant, *selection.perhaps)]
+        names = [one for one in read if len({row[one] for row in rows}) > 1]
+        names += [one for one in ("phase", "executions") if one in selection.table.names]
+    return dict.fromkeys((*names, *filter(None, (expected.column,))))
 
 
 def nearest_of(selection: Selection) -> tuple[str, str]:
