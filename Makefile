@@ -21,6 +21,7 @@ test: $(VENV)/.installed-test ## Install into .venv and run the tests
 lint: $(VENV)/.installed-dev ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/testing/typed_use.py
 
 bench: $(VENV)/.installed-test ## Measure speed and memory
 	$(BIN)/python -m benchmarks

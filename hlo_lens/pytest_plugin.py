@@ -175,6 +175,9 @@ class Hlolens:
         self._request = request
         self._programs: list[Program] = []
 
+    def __repr__(self) -> str:
+        return "<hlolens>" if self.target is None else f"<hlolens for {self.target}>"
+
     def load(
         self, path: str | os.PathLike[str], *, module: str | None = None, stage: str | None = None
     ) -> Program:

@@ -53,7 +53,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def run(*args: object, alone: bool = False) -> pytest.RunResult:
         how = pytester.runpytest_subprocess if alone else pytester.runpytest_inprocess
-        # Without a cache in the folder, and without Hypothesis, which takes a second to be imported.
+        # Without a cache in the folder, and without Hypothesis, which takes a second to import.
         return how("-W", "error", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *args)
 
     return run
