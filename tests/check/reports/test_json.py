@@ -72,7 +72,7 @@ def test_a_verdict_has_all_that_was_judged(outcome: Outcome) -> None:
                 "name": "first",
                 "source": "model.py:2",
                 "text_line": 11,
-                "text": "phase = bwd",
+                "text": "phase = bwd, executions = 1",
             }
         ],
     }

@@ -79,7 +79,7 @@ def test_a_failure_holds_what_the_terminal_says(outcome: Outcome) -> None:
         "expected: collectives where phase = 'bwd': none at all",
         "found: 1 row",
         "because: it is | summed once",
-        "first  model.py:2  line 11  phase = bwd",
+        "first  model.py:2  line 11  phase = bwd, executions = 1",
         'hlolens query step.hlo "SELECT name, phase, loop_name, executions, source FROM collectives'
         " WHERE phase = 'bwd'\"",
     ]

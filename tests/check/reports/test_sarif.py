@@ -124,7 +124,8 @@ def test_a_result_stands_in_the_source_and_names_its_rows(outcome: Outcome) -> N
         ("step.hlo", 12),
     ]
     assert few["analysisTarget"] == {"uri": "step.hlo", "uriBaseId": "%SRCROOT%"}
-    assert "\n[first](1)  model.py:2  line 11\n[last](4)  /elsewhere/" in few["message"]["text"]
+    assert "\n[first](1)  model.py:2  line 11  phase = bwd" in few["message"]["text"]
+    assert "\n[last](4)  /elsewhere/" in few["message"]["text"]
     assert uris(results["of-the-module"]) == [("step.hlo", 1)]
 
 
