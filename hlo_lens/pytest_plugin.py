@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Hlolens"]
 
+__tracebackhide__ = True  # pytest leaves the frames of such a module out of a traceback
+
 _MARKER = "hlolens_targets"
 _FIXTURE = "hlolens_target"
 _TIMEOUT = 900.0  # seconds, as of hlo_lens.aot
 
 _compiled = pytest.StashKey[dict[str, "Program"]]()
+_wrong_choice = pytest.StashKey[str]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,24 +104,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = config.getoption("hlolens_target")
     if not chosen:
         return
-    targets = [_target_of(item) for item in items]
-    unused = [
-        one for one in chosen if not any(target and fnmatchcase(target, one) for target in targets)
-    ]
+    targets = [(item, target) for item in items if (target := _target_of(item)) is not None]
+    unused = [one for one in chosen if not any(fnmatchcase(target, one) for _, target in targets)]
     if unused and config.getoption("hlolens_require_targets"):
-        there = ", ".join(sorted({target for target in targets if target})) or "none"
-        raise pytest.UsageError(
-            f"--hlolens-target {unused[0]}: no test is for it; targets of tests are: {there}"
-        )
-    left_out = [
-        item
-        for item, target in zip(items, targets, strict=True)
-        if target and not any(fnmatchcase(target, one) for one in chosen)
-    ]
+        there = ", ".join(sorted({target for _, target in targets})) or "none"
+        wrong = f"--hlolens-target {unused[0]}: no test is for it; targets of tests are: {there}"
+        if not targets:
+            raise pytest.UsageError(wrong)
+        config.stash[_wrong_choice] = wrong  # each test says so: what a worker of xdist raises here
+        return  # is not shown
+    left_out = {
+        id(item): item
+        for item, target in targets
+        if not any(fnmatchcase(target, one) for one in chosen)
+    }
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        gone = set(map(id, left_out))
-        items[:] = [item for item in items if id(item) not in gone]
+        config.hook.pytest_deselected(items=[*left_out.values()])
+        items[:] = [item for item in items if id(item) not in left_out]
 
 
 def _target_of(item: pytest.Item) -> str | None:
@@ -129,7 +131,6 @@ def _target_of(item: pytest.Item) -> str | None:
 
 def _need(config: pytest.Config, name: str, *, stubs: bool = True) -> None:
     """Skip the test, or fail it where that was asked for, if what `name` takes is not installed."""
-    __tracebackhide__ = True
     from hlo_lens.aot import parse_target, readiness
 
     state = readiness(parse_target(name))
@@ -153,6 +154,8 @@ def hlolens_target(request: pytest.FixtureRequest) -> str | None:
     """The target that this test is for, of those that `hlolens_targets` names; else None."""
     target: str | None = getattr(request, "param", None)
     if target is not None:
+        if wrong := request.config.stash.get(_wrong_choice, ""):
+            pytest.fail(wrong, pytrace=False)
         _need(request.config, target)
     return target
 
@@ -182,7 +185,6 @@ class Hlolens:
         self, path: str | os.PathLike[str], *, module: str | None = None, stage: str | None = None
     ) -> Program:
         """Read a file or a dump folder; raises as `hlo_lens.load` does."""
-        __tracebackhide__ = True
         from hlo_lens.program import load
         from hlo_lens.testing.failures import quietly
 
@@ -206,14 +208,14 @@ class Hlolens:
         the same function, arguments and options, whichever tests ask for it; its text stays in
         pytest's temporary folder. Raises `hlo_lens.aot.CompileError` where it fails.
         """
-        __tracebackhide__ = True
+        from hlo_lens.aot import CompileError
+
         wanted = target or self.target
         if wanted is None:
             raise pytest.UsageError(
                 'for which target? compile(..., target="cpu"), or mark the test '
                 f'@pytest.mark.{_MARKER}("cpu", "cuda:h100")'
             )
-        _need(self._request.config, wanted, stubs=allow_stub_runtime)
         options = {
             "target": wanted,
             "mesh": mesh,
@@ -221,12 +223,17 @@ class Hlolens:
             "all_passes": all_passes,
             "allow_stub_runtime": allow_stub_runtime,
         }
-        with _sent_by_value(self._request):
-            return self._used(_compiled_once(self._request, fn, args, options, timeout))
+        try:
+            _need(self._request.config, wanted, stubs=allow_stub_runtime)
+            with _sent_by_value(self._request):
+                return self._used(_compiled_once(self._request, fn, args, options, timeout))
+        except (CompileError, ValueError) as problem:
+            if not hasattr(problem, "render"):
+                raise
+            raise problem.with_traceback(None) from None  # it says all in a sentence
 
     def assert_lowering(self, program: object) -> Lowering:
         """As `hlo_lens.testing.assert_lowering`, with paths as `load` takes them."""
-        __tracebackhide__ = True
         from hlo_lens.testing.lowering import Lowering, program_of
 
         return Lowering(self._used(program_of(program, self._find)).facts, self._find)
@@ -299,7 +306,6 @@ def _compiled_once(
 ) -> Program:
     """The Program of a compile; that of an earlier one with the same input, in any process of this
     run."""
-    __tracebackhide__ = True
     from hlo_lens.program import load
 
     key = _key(fn, args, options)
@@ -347,14 +353,10 @@ def _compile_into(
 ) -> None:
     """Compile elsewhere and move what is whole: another worker may be at the same. What failed
     stays where it is."""
-    __tracebackhide__ = True
-    from hlo_lens.aot import CompileError, compile
+    from hlo_lens.aot import compile
 
     scratch = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
-    try:
-        compile(fn, *args, **options, timeout=timeout, out=scratch)
-    except CompileError as problem:
-        raise problem.with_traceback(None) from None
+    compile(fn, *args, **options, timeout=timeout, out=scratch)
     try:
         scratch.rename(folder)
     except OSError:

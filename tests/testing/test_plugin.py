@@ -181,7 +181,7 @@ def test_a_failure_shows_the_test_and_the_report_alone(run: Run, pytester: pytes
             ">*count(0)",
             "E *LoweringError: collectives where phase = 'bwd': count == 0; found: 2",
             "E *✗ collectives-count-phase-bwd",
-            "E *r1  line 15  phase = bwd",
+            "E *r1  line 15  *",
             'E *hlolens query step.hlo "SELECT *',
             "test_*.py:2: LoweringError",
             "*HLO (hlolens inspect PATH says more)*",
@@ -329,16 +329,18 @@ def test_targets_can_be_chosen(
 def test_a_choice_that_chooses_nothing_is_no_success_where_targets_are_required(
     run: Run, pytester: pytest.Pytester
 ) -> None:
-    pytester.makepyfile(TARGETS)
+    test = pytester.makepyfile(TARGETS)
     pytester.makeconftest(ALL_INSTALLED)
-    result = run("--hlolens-target", "rocm:*", "--hlolens-require-targets")
+    options = ("--hlolens-target", "rocm:*", "--hlolens-require-targets")
+    told = "--hlolens-target rocm:[*]: no test is for it; targets of tests are: "
+    for how in ((), ("-n", "1")):
+        result = run(*options, *how, alone=bool(how))
+        result.assert_outcomes(errors=3, passed=1)
+        result.stdout.fnmatch_lines([f"{told}cpu, cuda:h100, tpu:v6e-8"])
+    test.write_text("def test_it(): pass")
+    result = run(*options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        [
-            "ERROR: --hlolens-target rocm:[*]: no test is for it; targets of tests are: cpu, "
-            "cuda:h100, tpu:v6e-8"
-        ]
-    )
+    result.stderr.fnmatch_lines([f"ERROR: {told}none"])
 
 
 @pytest.mark.parametrize(
@@ -398,6 +400,16 @@ def test_the_marker_of_a_module_is_for_the_tests_with_the_fixture(
     """)
     pytester.makeconftest(ALL_INSTALLED)
     run().assert_outcomes(passed=5)
+
+
+def test_a_target_that_is_none_is_told_by_the_line_of_the_test(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile("def test_it(hlolens):\n    hlolens.compile(abs, target='cuda:h10')")
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *TargetError: no target 'cuda:h10'; *", "*.py:2: TargetError"])
+    result.stdout.no_fnmatch_line("*hlo_lens/*.py*")
 
 
 def test_it_is_the_same_under_xdist(run: Run, pytester: pytest.Pytester) -> None:
