@@ -84,7 +84,7 @@ def _row(analysis: ModuleAnalysis, call: Instruction, known: Catalogue) -> dict[
     return {
         "target": target_of(call),
         "family": entry.family,
-        "op": (launched and launched.op) or entry.op,
+        "op": (launched and launched.op) or _op(call, entry.op, kernel),
         "direction": (launched and launched.direction) or entry.direction,
         "kernel": kernel,
         "kernel_from": kernel_from,
@@ -112,6 +112,12 @@ def _row(analysis: ModuleAnalysis, call: Instruction, known: Catalogue) -> dict[
         "body_bytes": None if body is None else body.size,
         "config": None if config is None else config_text(config),
     }
+
+
+def _op(call: Instruction, op: str | None, kernel: str | None) -> str | None:
+    """What a target computes; not known of a kernel whose name a text without op_names lost."""
+    lost = op == "kernel" and kernel is None and not call.computation.module.has_metadata
+    return None if lost else op
 
 
 def _gathered(

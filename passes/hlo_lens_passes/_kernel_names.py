@@ -39,8 +39,8 @@ def kernel_name(
 ) -> tuple[str | None, str | None]:
     """The kernel's name and where it stands: the config, else the path of the Pallas call, else
     the function in its body, else the jitted function that calls it where a catalogue knows that
-    name (`known`: Megablox's `gmm` names its kernels `kernel`), else the instruction, which XLA
-    names after the kernel."""
+    name (`known`: Megablox's `gmm` names its kernels `kernel`) or the end of the op_name, where it
+    knows that (`ragged-dot-none`), else the instruction, which XLA names after the kernel."""
     if config is not None:
         for path in (("name",), ("kernel_name",), ("custom_call_config", "kernel_name")):
             name = config.get(*path)
@@ -64,6 +64,10 @@ def kernel_name(
         found = _JITTED.search(full_op_name() or "")
         if found is not None and known(found[1]) is not None:
             return found[1], "op_name"
+        # XLA calls its own kernels so in both places; an instruction may have another name since.
+        last = op_name.rpartition("/")[2]
+        if last and known(last) is not None:
+            return last, "op_name"
     return (None, None) if stem in _NAMELESS else (stem, "name")
 
 

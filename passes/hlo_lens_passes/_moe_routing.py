@@ -261,7 +261,10 @@ def _top_k(instr: Instruction, given: tuple[int, ...]) -> tuple[int, int, int] |
 def _bytes_of(instr: Instruction, kind: Kind) -> int | None:
     """Bytes an operation reads and writes; of a gather or scatter, of the rows that it moves."""
     operands = [size_of(shape_of(one)) for one in instr.operands]
-    result = size_of(shape_of(instr))
+    shape = shape_of(instr)
+    if shape is not None and instr.opcode.endswith("-start") and len(shape.elements) > 1:
+        shape = shape.elements[1]  # behind the operands
+    result = size_of(shape)
     if instr.opcode == "scatter":
         arrays = len(operands) // 2
         parts = [*operands[arrays : arrays + 1], *(2 * [*operands[arrays + 1 :]])]

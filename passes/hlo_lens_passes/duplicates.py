@@ -93,6 +93,7 @@ TABLE = Table(
         ),
         only=(("same_phase", (True,)),),
     ),
+    needs_op_names=True,
 )
 
 SORTED_TWICE: Final = Rule(
