@@ -28,7 +28,7 @@ from hlo_lens.present.reading import NotReadError, not_read
 _ENOUGH: Final = 40
 """Expectations that a person still reads; where there are more, groups are made larger."""
 
-_MOST_GROUPS: Final = (8, 6, 4, 3)
+_MOST_GROUPS: Final = (14, 8, 6)
 """Groups of a table that are told apart by all columns at once; more, by fewer columns."""
 
 _MOST_WORDS: Final = 10
@@ -209,13 +209,15 @@ class _Groups:
         if not others:
             yield self._count((), self.rows)
             return
-        if not _sums(self.table):  # a sum without slack notices one row more
-            said = f"{count_text(len(self.rows))} {title(self.table)} in all"
-            yield given(self.table, "in all", count=f"== {len(self.rows)}", because=said)
         apart: list[Column] = []
         while len(others) > 1 and len(self._by(others)) > self.most:
             apart.insert(0, others.pop())
-        for rows in sorted(self._by(others).values(), key=len, reverse=True)[: self.most]:
+        groups = sorted(self._by(others).values(), key=len, reverse=True)
+        # A sum without slack notices one row more, and the groups one less.
+        if not _sums(self.table) or len(groups) > self.most:
+            said = f"{count_text(len(self.rows))} {title(self.table)} in all"
+            yield given(self.table, "in all", count=f"== {len(self.rows)}", because=said)
+        for rows in groups[: self.most]:
             yield self._count(others, rows)
         for column in apart:
             yield self._count([column], self._most(column))
