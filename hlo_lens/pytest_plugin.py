@@ -375,6 +375,10 @@ def pytest_runtest_makereport(
     """Of a test that failed: where the HLO lies, written now if it is in no file."""
     outcome = yield
     report = outcome.get_result()
+    if call.excinfo is not None and "hlo_lens.testing.lowering" in sys.modules:
+        from hlo_lens.testing.lowering import forget
+
+        forget()
     if report.failed and call.excinfo is not None and "hlo_lens.program" in sys.modules:
         report.sections += list(_sections(item, call.excinfo.value))
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from weakref import WeakSet
 
 from hlo_lens.testing.failures import place_of_test, quietly, stated, tell, warn
 
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-Path = str | os.PathLike[str]
-Find = Callable[[Path], Path]
+AnyPath = str | os.PathLike[str]
+Find = Callable[[AnyPath], AnyPath]
 """The file that a path means."""
+
 Per = Literal["text", "step", "loop execution"]
+
+_begun: WeakSet[Lowering] = WeakSet()
 
 
 class RowsOf(Protocol):
@@ -44,7 +48,7 @@ def assert_lowering(program: object) -> Lowering:
     return Lowering(program_of(program, _as_is).facts, _as_is)
 
 
-def _as_is(path: Path) -> Path:
+def _as_is(path: AnyPath) -> AnyPath:
     return path
 
 
@@ -70,6 +74,12 @@ def program_of(given: object, find: Find) -> Program:
     )
 
 
+def forget() -> None:
+    """Do not warn that nothing is stated of what was begun: the test was left before its end."""
+    for one in list(_begun):
+        one._is_stated = True
+
+
 class Lowering:
     """A program of which something is stated.
 
@@ -83,6 +93,7 @@ class Lowering:
         self._facts = facts
         self._find = find
         self._is_stated = False
+        _begun.add(self)
 
     def table(self, name: str, *, stage: str | None = None) -> Rows:
         """All rows of a table, of the module that runs or of another `stage`."""
@@ -104,7 +115,7 @@ class Lowering:
 
         return rows
 
-    def expect(self, file: Path) -> Self:
+    def expect(self, file: AnyPath) -> Self:
         """The expectations of a TOML file; one of severity "warning" warns only."""
         from hlo_lens.check.judging import judge
         from hlo_lens.check.reading import read_file
@@ -134,7 +145,7 @@ class Lowering:
         self._tell(lambda: unchanged(before, facts, meant))
         return self
 
-    def filecheck(self, file: Path) -> Self:
+    def filecheck(self, file: AnyPath) -> Self:
         """The CHECK lines of a file hold of the text in canonical form."""
         from hlo_lens.check.filechecking import file_checked
 

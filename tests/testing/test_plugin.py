@@ -239,6 +239,29 @@ def test_a_test_that_states_nothing_is_warned_of(run: Run, pytester: pytest.Pyte
     assert run().ret == 1  # where warnings are errors
 
 
+def test_a_test_that_fails_before_it_states_anything_is_told_of_once(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile("""
+        import gc
+        import pytest
+
+        def test_fails(hlolens):
+            begun = hlolens.assert_lowering("step.hlo").collectives()
+            assert 1 == 2
+            begun.count(3)
+
+        def test_skips(hlolens):
+            begun = hlolens.assert_lowering("step.hlo").collectives()
+            pytest.skip("no reason")
+            begun.count(3)
+
+        def test_other():
+            gc.collect()
+    """)
+    run().assert_outcomes(failed=1, skipped=1, passed=1, warnings=0)
+
+
 # --- targets ------------------------------------------------------------------------------------
 
 
