@@ -327,13 +327,14 @@ def _key(fn: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any])
 
     from hlo_lens.aot.sending import send
 
-    environment = {
-        name: value
-        for name, value in os.environ.items()
+    environment = [
+        (name, value)
+        for name, value in sorted(os.environ.items())
         if not name.startswith(("PYTEST_", "_PYTEST"))
-    }
-    rest = json.dumps([options, os.getcwd(), sys.path, environment], sort_keys=True, default=repr)
-    return hashlib.sha256(send(fn, args) + rest.encode(errors="replace")).hexdigest()
+    ]
+    # In the order given, which of the axes of a mesh says something.
+    rest = json.dumps([options, os.getcwd(), sys.path, environment], default=repr)
+    return hashlib.sha256(send(fn, args) + rest.encode()).hexdigest()
 
 
 def _shared_folder(request: pytest.FixtureRequest) -> Path:
@@ -406,7 +407,10 @@ def _place(item: pytest.Item, program: Program) -> str:
         # pytest gives this to fixtures, and a test may have none.
         factory: pytest.TempPathFactory = item.config._tmp_path_factory  # type: ignore[attr-defined]
         folder = factory.mktemp("hlolens")
-    return str(_saved(program, folder))
+    try:
+        return str(_saved(program, folder))
+    except OSError as problem:  # what the test says matters more
+        return f"not kept: {problem}"
 
 
 def _saved(program: Program, folder: Path) -> Path:

@@ -115,6 +115,27 @@ def test_what_differs_is_compiled_for_itself(pytester: pytest.Pytester, kept: Pa
     run(pytester, kept).assert_outcomes(passed=2)
 
 
+def test_a_question_is_all_that_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import jax.numpy as jnp
+
+    from hlo_lens.pytest_plugin import _key
+
+    x = jnp.ones((8, 8))
+
+    def key(x: object = x, times: int = 1, **options: object) -> str:
+        return _key(lambda x: x * times, (x,), options)
+
+    first = key(mesh={"a": 2, "b": 4})
+    assert key(jnp.zeros((8, 8)), mesh={"a": 2, "b": 4}) == first  # values are not sent
+    assert key(mesh={"b": 4, "a": 2}) != first
+    assert key(jnp.ones((8, 4)), mesh={"a": 2, "b": 4}) != first
+    assert key(times=2, mesh={"a": 2, "b": 4}) != first
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "another")
+    assert key(mesh={"a": 2, "b": 4}) == first
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    assert key(mesh={"a": 2, "b": 4}) != first
+
+
 def test_a_compile_that_fails_is_a_failure_in_a_sentence(
     pytester: pytest.Pytester, kept: Path
 ) -> None:

@@ -212,6 +212,21 @@ def test_hlo_that_is_in_no_file_is_kept(run: Run, pytester: pytest.Pytester, fix
     result.stdout.fnmatch_lines([f"step: {text.parent}"])
 
 
+def test_hlo_that_cannot_be_kept_is_no_other_failure(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        from pathlib import Path
+
+        def test_it(hlolens, tmp_path):
+            text = Path("step.hlo").read_text()
+            tmp_path.rmdir()
+            tmp_path.touch()
+            hlolens.assert_lowering(text).collectives().count(0)
+    """)
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *LoweringError: *", "step: not kept: * Not a directory: *"])
+
+
 def test_of_any_failure_the_programs_of_the_test_are_told(
     run: Run, pytester: pytest.Pytester
 ) -> None:
