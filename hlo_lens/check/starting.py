@@ -13,6 +13,8 @@ from hlo_lens.check.starting_words import (
     at_most,
     condition,
     given,
+    in_order,
+    in_short,
     in_words,
     none_of,
     none_text,
@@ -212,12 +214,13 @@ class _Groups:
         apart: list[Column] = []
         while len(others) > 1 and len(self._by(others)) > self.most:
             apart.insert(0, others.pop())
-        groups = sorted(self._by(others).values(), key=len, reverse=True)
+        groups = list(self._by(others).items())
         # A sum without slack notices one row more, and the groups one less.
         if not _sums(self.table) or len(groups) > self.most:
-            said = f"{count_text(len(self.rows))} {title(self.table)} in all"
+            said = f"{title(self.table)} in all: {count_text(len(self.rows))}"
             yield given(self.table, "in all", count=f"== {len(self.rows)}", because=said)
-        for rows in groups[: self.most]:
+        largest = sorted(groups, key=lambda group: -len(group[1]))[: self.most]
+        for _, rows in sorted(largest, key=lambda group: groups.index(group)):
             yield self._count(others, rows)
         for column in apart:
             yield self._count([column], self._most(column))
@@ -228,10 +231,15 @@ class _Groups:
         return groups.get(True) or max(groups.values(), key=len)
 
     def _by(self, columns: Sequence[Column]) -> dict[tuple[object, ...], list[Row]]:
+        """The rows by their values in some columns, in the order of these values."""
         found: dict[tuple[object, ...], list[Row]] = {}
         for row in self.rows:
             found.setdefault(self._values(columns, row), []).append(row)
-        return found
+
+        def place(values: tuple[object, ...]) -> list[tuple[object, ...]]:
+            return [in_order(*one) for one in zip(columns, values, strict=True)]
+
+        return {values: found[values] for values in sorted(found, key=place)}
 
     def _values(self, columns: Sequence[Column], row: Row) -> tuple[object, ...]:
         return tuple(row[self.table.position(column.name)] for column in columns)
@@ -260,25 +268,27 @@ class _Groups:
 
     def _count(self, columns: Sequence[Column], rows: Sequence[Row]) -> Given:
         """How many rows of a group there are; in one iteration, where all stand in one loop."""
+        columns = self._telling(columns, rows)
         values = list(zip(columns, self._values(columns, rows[0]), strict=True))
         where = " AND ".join(self._test(*one) for one in values)
-        words = in_words(values)
-        many = (
-            f"{count_text(len(rows))} of {count_text(len(self.rows))}"
-            if columns
-            else (f"{count_text(len(rows))} {title(self.table)}")
-        )
+        of = f" of {count_text(len(self.rows))}" if columns else ""
+        many = f"{in_words(values) or title(self.table)}: {count_text(len(rows))}{of}"
         said: dict[str, object] = {"count": f"== {len(rows)}"}
         if self._each_iteration(rows):
             said["per"] = "loop execution"
             many += ", in each iteration of one loop"
-        sums = [
-            f"{measure.label} {measure_text(self.table, measure, rows)}"
-            for measure in _sums(self.table)
-        ]
-        because = "; ".join((f"{words}: {many}" if words else many, *sums))
-        about = " ".join(str(value) for _, value in values) or "count"
+        sums = [f"{one.label} {measure_text(self.table, one, rows)}" for one in _sums(self.table)]
+        about, because = in_short(values) or "count", "; ".join((many, *sums))
         return given(self.table, about, told=columns, where=where, **said, because=because)
+
+    def _telling(self, columns: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
+        """The columns that tell a group, without those that are NULL in it and tell nothing."""
+        kept = list(columns)
+        for column, value in zip(columns, self._values(columns, rows[0]), strict=True):
+            others = [one for one in kept if one is not column]
+            if value is None and len(self._by(others)[self._values(others, rows[0])]) == len(rows):
+                kept = others
+        return kept
 
     def _test(self, column: Column, value: object) -> str:
         """What tells that a row has this value, where it may be unknown of others."""
@@ -328,7 +338,7 @@ def _of_measure(table: Table, measure: Measure, rows: Sequence[Row]) -> Iterator
     values = [row[at] for row in rows]
     where = ""
     said: Given = {}
-    if measure.how == "true" and any(value is not None for value in values):
+    if measure.how == "true" and True in values:
         where = condition(column, True, unknown=None in values)
         said = {"count": f"== {values.count(True)}"}
     elif measure.how == "each" and column.type == "int":

@@ -104,6 +104,27 @@ def _in_words(column: Column, value: object) -> str:
     return f"{column.name} {visible(str(value))}"
 
 
+def in_short(values: Iterable[tuple[Column, object]]) -> str:
+    """`all-gather bwd in a loop`, for an id: without what is not so, or not known."""
+    words = (
+        (column, value) for column, value in values if value is not None and value is not False
+    )
+    return " ".join(
+        str(value) if isinstance(value, str) else _in_words(column, value)
+        for column, value in words
+        if column.name != "loop_depth" or value
+    )
+
+
+def in_order(column: Column, value: object) -> tuple[object, ...]:
+    """Where a value stands: the words of an enum as it lists them, numbers by size, NULL last."""
+    if value is None:
+        return (1,)
+    if column.values:
+        return (0, column.values.index(str(value)))
+    return (0, value)
+
+
 def at_most(column: Column, value: int) -> str:
     """`<= 21 MiB`: in a unit that has it exactly with one digit behind the point, else in full."""
     for unit, size in reversed(_UNITS.get(column.type, [])):

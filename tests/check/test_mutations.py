@@ -28,7 +28,7 @@ from hlo_lens.facts.sqlite import run_query
 from hlo_lens.hlo import parse
 from hlo_lens.present.groups import wanted
 from hlo_lens.program import Program
-from tests.draft import Draft, Line
+from tests.draft import Block, Draft, Line
 from tests.mutate import HARMFUL, HARMLESS, Rewrite, _into_loop, _zero
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,6 +144,7 @@ def _dropped(at: int, name: str) -> Rewrite:
 
     def drop(draft: Draft, r: random.Random) -> bool:
         block = draft.blocks[at]
+        before = [one for one in draft.blocks if is_unused(draft, one)]
         line = block.line(name)
         ends = [line]
         while ends[-1].opcode.endswith(("-start", "-update")):
@@ -152,17 +153,22 @@ def _dropped(at: int, name: str) -> Rewrite:
                 return False
             ends.append(users[0])
         last = ends[-1]
-        callees = [name for one in ends for name in one.calls()]
         last.opcode, last.operands, last.argument = "constant", None, _zero(last.shape)
         last.attributes = {}
         for gone in ends[:-1]:
             block.lines.remove(gone)
-        draft.blocks = [
-            one for one in draft.blocks if one.name not in callees or draft.callers(one.name)
-        ]
+        while unused := [
+            one for one in draft.blocks if is_unused(draft, one) and one not in before
+        ]:
+            for one in unused:
+                draft.blocks.remove(one)
         return True
 
     return drop
+
+
+def is_unused(draft: Draft, block: Block) -> bool:
+    return block.name != draft.entry and not draft.callers(block.name)
 
 
 def _looped(at: int, name: str) -> Rewrite:
