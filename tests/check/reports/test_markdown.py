@@ -74,9 +74,9 @@ def test_why_is_folded_with_rows_and_the_command(outcome: Outcome) -> None:
     ]
     body = folded[0][1]
     assert "<strong>because</strong>: it is | summed once" in body
-    assert "<td>first</td>\n<td>model.py:2</td>\n<td>line 11</td>\n<td>phase = bwd, executions = 1</td>" in body
+    cells = ("first", "model.py:2", "line 11", "phase = bwd, executions = 1")
+    assert "\n".join(f"<td>{cell}</td>" for cell in cells) in body
     assert "<code>hlolens query step.hlo" in body
-    assert "<th>columns</th>" not in folded[1][1]  # there are no cells to tell
 
 
 def test_findings_broken_passes_and_problems_are_told(outcome: Outcome) -> None:
