@@ -38,7 +38,7 @@ TEXTS = sorted(
     if path.suffix in (".txt", ".hlo") and path.read_text()[:9] == "HloModule"
 )
 ALL = os.environ.get("HLOLENS_MUTATIONS") == "all"
-_TEXTS, _REWRITES, _LARGEST = 40, 2, 60_000  # of a sample: texts, rewrites of each, characters
+_TEXTS, _REWRITES, _LARGEST = 60, 2, 60_000  # of a sample: texts, rewrites of each, characters
 
 Outcomes = dict[str, str]
 

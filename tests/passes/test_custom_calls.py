@@ -327,6 +327,19 @@ def test_the_instruction_is_named_after_the_kernel() -> None:
     assert kernel(call("tpu_custom_call", name="pallas_call.3"))[0] is None
 
 
+def test_of_an_instruction_by_another_name_the_op_name_ends_in_that_of_the_kernel() -> None:
+    path = ', metadata={op_name="jit(f)/ragged_dot_general/ragged-dot-none"}'
+    assert kernel(call("tpu_custom_call", more=path, name="v.31")) == (
+        "ragged-dot-none", "op_name", "grouped_gemm", None,
+    )  # fmt: skip
+    path = path.replace("ragged-dot-none", "anything")
+    assert kernel(call("tpu_custom_call", more=path, name="v.31"))[:2] == ("v", "name")
+
+
+def test_what_a_kernel_computes_whose_name_is_lost_is_not_known() -> None:
+    assert kernel(call("tpu_custom_call", name="custom-call.4")) == (None, None, None, None)
+
+
 def test_a_target_that_says_what_it_is_launches_no_kernel_by_name() -> None:
     text = call("te_gemm_ffi", more=', backend_config={name = "not_a_kernel"}')
     assert kernel(text) == (None, None, "gemm", None)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
-from tests.mutate import FROM_METADATA, check_table
+from tests.draft import Draft
+from tests.mutate import FROM_METADATA, check_table, respell_async
 from tests.passes.asking import ask, ask_file, findings
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "hlo"
@@ -708,3 +710,12 @@ def test_layers_that_are_unrolled_are_apart() -> None:
     each = 2 * 2 * 384 * 640 * 256
     rows = ask_file(path, "select phase, gemm_flops from moe order by phase desc")
     assert rows == [("fwd", each)] * 2 + [("bwd", 2 * each)] * 2
+
+
+def test_an_exchange_moves_the_same_however_its_start_is_spelled() -> None:
+    path = MOE / "expert-parallel" / "cuda-h100-8" / "after_optimizations.txt"
+    draft = Draft.of(path.read_text())
+    assert respell_async(draft, random.Random(0))
+    assert "ragged-all-to-all-start" in draft.text()
+    sql = "select routing_ops, routing_bytes from moe"
+    assert ask(draft.text(), sql) == ask(path.read_text(), sql)
