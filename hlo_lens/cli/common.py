@@ -344,6 +344,19 @@ def bad_input_told() -> Iterator[None]:
         error(sentence)
 
 
+def is_there(what: str, name: str, known: Iterable[str]) -> bool:
+    """Whether `hlolens WHATs NAME` is about something that is there; that it is not is told."""
+    names = list(known)
+    if name in names:
+        return True
+    close = difflib.get_close_matches(name, names, n=3)
+    verb = click.get_current_context().info_name
+    hint = f"did you mean {' or '.join(close)}?" if close else f"`hlolens {verb}` lists them"
+    print_error(f"no {what} {name}; {hint}")
+    answer_is_no()
+    return False
+
+
 def describe(problem: BaseException) -> str | None:
     """A sentence for a problem that is the input's, or None for one that is ours."""
     if isinstance(problem, OSError):

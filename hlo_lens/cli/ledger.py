@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,11 @@ import click
 
 from hlo_lens.cli import config
 from hlo_lens.cli.common import (
-    answer_is_no,
     console,
     format_option,
+    is_there,
     open_output,
     output_option,
-    print_error,
     verb,
     write_json,
 )
@@ -45,11 +43,7 @@ def command(
     """
     from hlo_lens.ledger import FORMULAS
 
-    if name is not None and name not in FORMULAS:
-        close = difflib.get_close_matches(name, FORMULAS, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "`hlolens ledger` lists them"
-        print_error(f"no formula {name}; {hint}")
-        answer_is_no()
+    if name is not None and not is_there("formula", name, FORMULAS):
         return
     if name is None or not values:
         chosen = list(FORMULAS.values()) if name is None else [FORMULAS[name]]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 
 from hlo_lens.cli.common import (
-    answer_is_no,
     console,
     format_option,
+    is_there,
     open_output,
     output_option,
-    print_error,
     verb,
     write_json,
 )
@@ -44,11 +42,7 @@ def command(name: str | None, output_format: str, output: str | None) -> None:
     from hlo_lens.check.presets import presets
 
     known = presets()
-    if name is not None and name not in known:
-        near = difflib.get_close_matches(name, known, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "`hlolens presets` lists them"
-        print_error(f"no preset {name}; {hint}")
-        answer_is_no()
+    if name is not None and not is_there("preset", name, known):
         return
     chosen = list(known.values()) if name is None else [known[name]]
     with open_output(output) as stream:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 
 from hlo_lens.cli.common import (
-    answer_is_no,
     console,
     format_option,
+    is_there,
     open_output,
     output_option,
-    print_error,
     verb,
     write_json,
 )
@@ -42,11 +40,7 @@ def command(rule: str | None, output_format: str, output: str | None) -> None:
     from hlo_lens.facts import discover_passes
 
     known = discover_passes().rules
-    if rule is not None and rule not in known:
-        close = difflib.get_close_matches(rule, known, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "`hlolens rules` lists them"
-        print_error(f"no rule {rule}; {hint}")
-        answer_is_no()
+    if rule is not None and not is_there("rule", rule, known):
         return
     chosen = list(known.values()) if rule is None else [known[rule]]
     with open_output(output) as stream:

@@ -33,16 +33,17 @@ _BLANK_OR_STRING = re.compile(rf"{STRING.pattern}|\s+", re.S)
 # ---------------------------------------------------------------------------------- attributes
 
 
-def written_attributes(tail: str) -> Mapping[str, str]:
-    """The attributes but commentary, as written; one with an empty value is as good as none."""
+def written_attributes(tail: str, *, said_empty: frozenset[str] = frozenset()) -> Mapping[str, str]:
+    """The attributes but commentary, as written; one with an empty value is as good as none, but
+    for those of `said_empty`."""
     if (at := tail.find(", metadata=")) >= 0 and '"' not in tail[:at]:
         # Nearly every one has metadata of its own; what is left is one of a few texts.
         tail = _METADATA.sub("", tail, count=1)
-    return _written(tail)
+    return _written(tail, said_empty)
 
 
 @lru_cache(maxsize=1 << 14)
-def _written(tail: str) -> Mapping[str, str]:
+def _written(tail: str, said_empty: frozenset[str]) -> Mapping[str, str]:
     try:
         attributes = split_attributes(tail)
     except ValueError:
@@ -51,7 +52,7 @@ def _written(tail: str) -> Mapping[str, str]:
         {
             name: value
             for name, value in attributes.items()
-            if name not in COMMENTARY and not _is_empty(value)
+            if name not in COMMENTARY and (name in said_empty or not _is_empty(value))
         }
     )
 

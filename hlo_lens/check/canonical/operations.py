@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from types import MappingProxyType
 from typing import Final
 
 from hlo_lens.check.canonical import values
+from hlo_lens.diff.canonical import callees, written_attributes
 from hlo_lens.hlo import Computation, Instruction, parse_shape
-from hlo_lens.hlo.attributes import braces, split_attributes, strip_comments
-from hlo_lens.hlo.opcodes import NEVER_CALLS, sugar
-from hlo_lens.hlo.structural import COMMENTARY, IDENTITY
+from hlo_lens.hlo.attributes import strip_comments
+from hlo_lens.hlo.opcodes import sugar
+from hlo_lens.hlo.structural import IDENTITY
 
 _PLACED: Final = ("sharding", "frontend_attributes", "control-predecessors", "backend_config")
 _LEFT_OUT: Final = "operand_layout_constraints"
@@ -39,46 +37,27 @@ class Operation:
         )
 
 
-_METADATA: Final = re.compile(rf",\s*metadata={braces(2)}", re.S)
-_EMPTY: Final = re.compile(r"\{\s*\}")
-_SAY_EMPTY: Final = ("dimensions", "replica_groups")  # printers leave out all others
+# Printers leave out all others that are empty.
+_SAID_EMPTY: Final = frozenset(("dimensions", "replica_groups"))
 
 
 def _written(tail: str) -> Mapping[str, str]:
     """The attributes but commentary and empty ones, as written."""
-    if (at := tail.find(", metadata=")) >= 0 and '"' not in tail[:at]:
-        # Nearly every one has metadata of its own; what is left is one of a few texts.
-        tail = _METADATA.sub("", tail, count=1)
-    return _split(tail)
-
-
-@lru_cache(maxsize=1 << 14)
-def _split(tail: str) -> Mapping[str, str]:
-    try:
-        attributes = split_attributes(tail)
-    except ValueError:  # a broken value, which was read because nobody asked for it
-        return MappingProxyType({"unreadable": tail})
-    return MappingProxyType(
-        {
-            name: value
-            for name, value in attributes.items()
-            if name not in COMMENTARY
-            and (name in _SAY_EMPTY or _EMPTY.fullmatch(strip_comments(value)) is None)
-        }
-    )
+    attributes = written_attributes(tail, said_empty=_SAID_EMPTY)
+    return {name or "unreadable": value for name, value in attributes.items()}
 
 
 def operation(instruction: Instruction) -> Operation:
     """What an instruction is, however it is spelled."""
     opcode, shape = instruction.opcode, instruction.shape_text
     attributes: Mapping[str, str] = _written(instruction.tail)
-    called: Mapping[str, tuple[Computation, ...]] = _callees(instruction)
+    called: Mapping[str, tuple[Computation, ...]] = callees(instruction)
     if opcode in ("async-update", "async-done"):
         opcode = f"{_started(instruction)}-{opcode.rpartition('-')[2]}"
         attributes = {name: value for name, value in attributes.items() if name != "calls"}
         called = {}
     elif (inner := wrapped(instruction)) is not None:
-        opcode, called = f"{inner.opcode}-start", _callees(inner)
+        opcode, called = f"{inner.opcode}-start", callees(inner)
         own = {name: value for name, value in attributes.items() if name != "calls"}
         attributes = {**_written(inner.tail), **own}
     if opcode.endswith("-start") and opcode != "copy-start":
@@ -89,18 +68,6 @@ def operation(instruction: Instruction) -> Operation:
     elif opcode == "parameter":
         said = strip_comments(instruction.argument_text).strip()
     return Operation(opcode, values.shape(shape), said, _printed(attributes), called)
-
-
-def _callees(instruction: Instruction) -> Mapping[str, tuple[Computation, ...]]:
-    """What it calls, by attribute; of `OP-start`, what OP calls."""
-    if instruction.opcode in NEVER_CALLS:
-        return {}
-    called = instruction.called_by
-    written = sugar(instruction.opcode)
-    if written is not None and written[1] == "start":
-        (implied,) = called["calls"]
-        return implied.root.called_by
-    return called
 
 
 def _printed(attributes: Mapping[str, str]) -> Mapping[str, str]:
