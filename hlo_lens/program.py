@@ -65,9 +65,15 @@ class Program:
         return self.modules[max(range(len(ranks)), key=lambda i: (ranks[i], i))]
 
     def stage(self, name: str) -> Module | None:
-        """The module at stage `name`; None where the Program has no such stage."""
+        """The module at stage `name`, short as for `--stage` (`opt`) or in full; None where the
+        Program has no such stage."""
+        wanted = name if name in self.stages else _stage_name(name)
         return next(
-            (module for module, its in zip(self.modules, self.stages, strict=True) if its == name),
+            (
+                module
+                for module, its in zip(self.modules, self.stages, strict=True)
+                if its == wanted
+            ),
             None,
         )
 
@@ -116,7 +122,7 @@ class Program:
         view = table(self.facts, name)
         if stage is None:
             return view
-        module = self.stage(_stage_name(stage) or stage)
+        module = self.stage(stage)
         if module is None:
             raise ValueError(f"no stage {stage!r}; there are: {', '.join(self.stages)}")
         return view.where(module=self.index(module))

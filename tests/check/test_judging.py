@@ -236,3 +236,8 @@ def test_sql_that_cannot_be_read_is_a_mistake_of_the_file() -> None:
 def test_a_condition_stands_alone(where: str) -> None:
     with pytest.raises(InputError):
         judged(LOOP, table="collectives", where=where, count=3)
+
+
+def test_a_stage_may_be_said_in_short() -> None:
+    assert outcome(LOOP, count=3, stage="opt") == "passed"
+    assert outcome(LOOP, count=3, stage="before") == "not judged"
