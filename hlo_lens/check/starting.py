@@ -134,11 +134,11 @@ def _section(facts: Facts, table: Table, wanted: Sequence[Given]) -> Section:
         else:
             kept.append(one)
     about = table.summary.about if table.summary is not None else ""
-    return Section(
-        ": ".join(filter(None, (title(table), about))),
-        tuple(kept),
-        tuple(f"{'; '.join(what)} ({why})" for why, what in left_out.items()),
-    )
+    told = [
+        f"{why}: {'all of it' if len(what) == len(wanted) else '; '.join(what)}"
+        for why, what in left_out.items()
+    ]
+    return Section(": ".join(filter(None, (title(table), about))), tuple(kept), tuple(told))
 
 
 def _expected(facts: Facts, table: Table, most: int, asked: bool) -> Iterator[Given]:

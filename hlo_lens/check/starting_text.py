@@ -14,16 +14,18 @@ from hlo_lens.present.quantities import visible
 _WIDTH = 100
 
 
-def starting_text(found: Starting) -> str:
-    """The file, which `reading.read_text` reads; under `because` stands what was found."""
-    return "".join(f"{one}\n" for one in _lines(found))
+def starting_text(found: Starting, *, stage: str | None = None) -> str:
+    """The file, which `reading.read_text` reads; under `because` stands what was found. stage: as
+    it was asked for, which judging has to ask for too."""
+    return "".join(f"{one}\n" for one in _lines(found, stage))
 
 
-def _lines(found: Starting) -> Iterator[str]:
+def _lines(found: Starting, stage: str | None) -> Iterator[str]:
+    asked = "" if stage is None else f" --stage {stage}"
     yield from _comment(
-        f"What {found.program} is, {found.stage}. `hlolens check PROGRAM --expect FILE` says "
-        "whether a program is so still. Counts are exact; bytes and FLOP are upper bounds without "
-        "slack. Take out what need not stay, and say in `because` why the rest must."
+        f"What {found.program} is, {found.stage}. `hlolens check PROGRAM{asked} --expect FILE` "
+        "says whether a program is so still. Counts are exact; bytes and FLOP are upper bounds "
+        "without slack. Take out what need not stay, and say in `because` why the rest must."
     )
     if not found.named:
         yield from _comment("The text has no op_names, so that no phase is known or expected here.")
@@ -32,7 +34,7 @@ def _lines(found: Starting) -> Iterator[str]:
         yield ""
         yield from _comment(f"--- {section.title}")
         for text in section.left_out:
-            yield from _comment(f"Left out: {text}")
+            yield from _comment(f"Left out, as {text}")
         for one in section.expected:
             yield ""
             yield "[[expect]]"

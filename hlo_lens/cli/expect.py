@@ -51,7 +51,7 @@ def command(
     facts = Facts(one_program(file, module=module, stage=stage))
     with bad_input_told():
         try:
-            text = starting_text(starting(facts, tables))
+            text = starting_text(starting(facts, tables), stage=stage)
         except (UnknownTableError, NotReadError) as problem:
             error(str(problem))
             return

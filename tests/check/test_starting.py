@@ -103,8 +103,9 @@ def test_there_is_no_other_kind_than_those_that_are_there() -> None:
 
 def test_what_is_not_known_is_left_out_and_told() -> None:
     file = file_of(UNKNOWN_TRIPS, "collectives")
-    assert "sent-per-step" not in file
-    assert "# Left out: sent per step ≥ 32 B (it is not known how often they run" in file
+    assert "collectives-sent-per-step" not in file
+    assert "# Left out, as it is not known how often they run" in file
+    assert "sent per step ≥ 32 B" in file
     assert set(outcomes(file, Facts(Program([parse(UNKNOWN_TRIPS)]))).values()) == {"passed"}
 
 
