@@ -59,10 +59,20 @@ def facts_of(text: str) -> Facts:
     return Facts(Program([parse(text)]))
 
 
+SAID = {"family": "cudnn", "at_most": "1 MiB", "at_least": "1 B"}
+"""What is said to presets that take something."""
+
+
 @cache
 def by_presets() -> list[Expectation]:
-    names = [one.name for one in presets().values() if one.complete]
-    return [expectation({"preset": name}, HERE, discover_passes()) for name in names]
+    return [
+        expectation(
+            {"preset": one.name, **{name: SAID[name] for name in one.parameters}},
+            HERE,
+            discover_passes(),
+        )
+        for one in presets().values()
+    ]
 
 
 @cache
