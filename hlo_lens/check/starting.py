@@ -33,6 +33,9 @@ _ENOUGH: Final = 40
 _MOST_GROUPS: Final = (14, 8, 6)
 """Groups of a table that are told apart by all columns at once; more, by fewer columns."""
 
+_TOGETHER: Final = 3
+"""Columns that are looked at together also where there are many expectations: what, when, where."""
+
 _MOST_WORDS: Final = 10
 """Values of a column that can be listed."""
 
@@ -206,20 +209,22 @@ class _Groups:
         alike = [column for column in self.columns if len(self._by([column])) == 1]
         others = [column for column in self.columns if column not in alike]
         yield from self._in_common(alike)
-        if others[:1] == self.columns[:1]:
+        if others[:1] == self.columns[:1] and _works(self.table):
             yield from self.no_other()
         if not others:
             yield self._count((), self.rows)
             return
         apart: list[Column] = []
-        while len(others) > 1 and len(self._by(others)) > self.most:
+        while len(self._by(others)) > (self.most if len(others) > _TOGETHER else _MOST_GROUPS[0]):
+            if len(others) == 1:
+                break
             apart.insert(0, others.pop())
         groups = list(self._by(others).items())
         # A sum without slack notices one row more, and the groups one less.
-        if not _sums(self.table) or len(groups) > self.most:
+        if not _sums(self.table) or len(groups) > _MOST_GROUPS[0]:
             said = f"{title(self.table)} in all: {count_text(len(self.rows))}"
             yield given(self.table, "in all", count=f"== {len(self.rows)}", because=said)
-        largest = sorted(groups, key=lambda group: -len(group[1]))[: self.most]
+        largest = sorted(groups, key=lambda group: -len(group[1]))[: _MOST_GROUPS[0]]
         for _, rows in sorted(largest, key=lambda group: groups.index(group)):
             yield self._count(others, rows)
         for column in apart:
@@ -345,6 +350,8 @@ def _of_measure(table: Table, measure: Measure, rows: Sequence[Row]) -> Iterator
         known = [value for value in values if isinstance(value, int)]
         said = {"max": column.name, "is": at_most(column, max(known))} if known else {}
     elif measure in _sums(table) and (found := total(table, measure, rows)) is not None:
+        if not found.high and found.is_exact:  # that there is none is said of the rows
+            return
         bound = at_most(column, found.low if found.high is None else found.high)
         per = {"per": "step"} if measure.how == "per_step" else {}
         said = {"sum": column.name, "is": bound, **per}

@@ -147,7 +147,7 @@ TABLE: Final = Table(
             Measure("FLOP per run", "once", "flops"),
             Measure("FLOP per step", "per_step", "flops"),
         ),
-        held=("lhs_dtype", "rhs_dtype", "out_dtype", "phase", "loop_depth", "form", "backend"),
+        held=("lhs_dtype", "phase", "loop_depth", "rhs_dtype", "out_dtype", "form", "backend"),
         unknown=(Cell("ragged", words=("ragged", "")), Cell("form")),
         lane=Lane(
             "compute",
