@@ -12,9 +12,12 @@ from hlo_lens.check.places import written
 from hlo_lens.facts import Column
 
 SIGN: Final = r"(?:==|!=|<=|>=|<|>|=)"
-NUMBER: Final = r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)(?:\.[0-9]+)?"
+_WHOLE: Final = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)"
+COUNT: Final = rf"\+?{_WHOLE}(?:\.0+)?"
+NUMBER: Final = rf"[-+]?{_WHOLE}(?:\.[0-9]+)?"
 """1000, 1_000, 1,000, 1.5; not 1,5, which may mean 1.5."""
 _FORM: Final = re.compile(rf"\s*({SIGN})?\s*({NUMBER})\s*([^\s0-9.,_]\S*)?\s*", re.ASCII)
+_NO_COUNT: Final = "there never are {} rows; write a whole number, 0 or more"
 MOST: Final = 10**30
 """Beyond any number of bytes, operations or runs; and what a float still holds."""
 
@@ -44,6 +47,8 @@ def comparison(given: object, column: Column | None = None) -> Comparison:
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         if not abs(given) <= MOST:  # NaN is no less, either
             raise ValueError(f"{written(given)} is no number to compare with")
+        if column is None and (given < 0 or given != int(given)):
+            raise ValueError(_NO_COUNT.format(given))
         return Comparison("==", given, f"== {given}")
     match = _FORM.fullmatch(given) if isinstance(given, str) else None
     if match is None:
@@ -52,6 +57,8 @@ def comparison(given: object, column: Column | None = None) -> Comparison:
         )
     sign, number, unit = match.groups()
     value = _value(number, unit or "", column)
+    if column is None and not re.fullmatch(COUNT, number, re.ASCII):
+        raise ValueError(_NO_COUNT.format(number))
     plain = "==" if sign in (None, "=") else sign
     assert plain in SIGNS
     shown = f"{plain} {number}{' ' if unit and unit != '%' else ''}{unit or ''}"

@@ -83,10 +83,15 @@ def _number(selection: Selection, meant: Sequence[int], perhaps: Sequence[int]) 
         return _extreme(selection, meant, perhaps)
     total = Number(0, 0)
     for id in meant:
-        total = total.plus(_value(selection, id).times(_runs(selection, id)))
+        total = total.plus(added(selection, id))
     for id in perhaps:
-        total = total.plus(_value(selection, id).times(_runs(selection, id)).at_most())
+        total = total.plus(added(selection, id).at_most())
     return total
+
+
+def added(selection: Selection, id: int) -> Number:
+    """What a row adds to a count or a sum: its value, as often as it counts."""
+    return _value(selection, id).times(_runs(selection, id))
 
 
 def _extreme(selection: Selection, meant: Sequence[int], perhaps: Sequence[int]) -> Number:

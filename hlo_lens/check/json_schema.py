@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from hlo_lens.check.comparing import MOST, NUMBER, SIGN
+from hlo_lens.check.comparing import COUNT, MOST, NUMBER, SIGN
 from hlo_lens.check.model import PERS, QUANTITIES, SEVERITIES
 from hlo_lens.check.presets import Parameter, Preset, presets
 from hlo_lens.check.reading import COLUMN_TYPES, OF_A_COLUMN, VERSION
@@ -41,6 +41,7 @@ _DOCS: Final[Mapping[str, str]] = {
     " iteration of the loop that it stands in, each loop by itself (loop execution).",
     "severity": "Whether it is an error where this is not so, or a warning.",
     "allow_empty": "Whether it is fine that no row is meant.",
+    "show": "The columns that are told of a row that is against it.",
 }
 
 
@@ -93,7 +94,12 @@ def _properties(tables: Iterable[Table]) -> Iterator[tuple[str, Schema]]:
         "where": _TEXT,
         "because": _TEXT,
         "stage": _TEXT,
-        "count": _compared(""),
+        "count": {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": MOST},
+                {"type": "string", "pattern": rf"^\s*{SIGN}?\s*{COUNT}\s*$"},
+            ]
+        },
         "every": _TEXT,
         "none": {"anyOf": [{"const": True}, _TEXT]},
         "any": {"anyOf": [{"const": True}, _TEXT]},
@@ -102,6 +108,7 @@ def _properties(tables: Iterable[Table]) -> Iterator[tuple[str, Schema]]:
         "per": {"enum": list(PERS)},
         "severity": {"enum": list(SEVERITIES)},
         "allow_empty": {"type": "boolean"},
+        "show": {"type": "array", "items": {"type": "string"}},
     }
     for key, schema in known.items():
         yield key, {"description": _DOCS[key], **schema}
@@ -153,7 +160,13 @@ def _if(key: str, value: str, then: Schema) -> Schema:
 def _of_a_table(table: Table) -> Schema:
     columns = {"$ref": f"#/$defs/columns_of_{table.name}"}
     runs = PERS if "executions" in table.names else PERS[:1]
-    return {"properties": {**dict.fromkeys(OF_A_COLUMN, columns), "per": {"enum": [*runs]}}}
+    return {
+        "properties": {
+            **dict.fromkeys(OF_A_COLUMN, columns),
+            "per": {"enum": [*runs]},
+            "show": {"items": {"enum": [*table.names]}},
+        }
+    }
 
 
 def _columns(table: Table) -> Schema:

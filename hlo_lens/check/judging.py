@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from hlo_lens.check.counting import counted, rows_text
-from hlo_lens.check.model import Expectation, Outcome, Verdict
+from hlo_lens.check.counting import added, counted, rows_text
+from hlo_lens.check.model import Expectation, Outcome, Quantity, Verdict
 from hlo_lens.check.selection import Selection
 from hlo_lens.check.sentences import expected_text, number_text
 from hlo_lens.check.telling import command_of, nearest_of, offender_of
 from hlo_lens.facts import Facts
 from hlo_lens.facts.sqlite import Database
 from hlo_lens.present.cells import Cells
-from hlo_lens.present.quantities import visible
+from hlo_lens.present.quantities import count_text, visible
 
 _MOST_OFFENDERS: Final = 20
 
@@ -80,13 +80,20 @@ def _by_condition(selection: Selection) -> Verdict:
         for id, truth in truths.items()
         if None in truth and truth.meant is not False and truth.holds is not (not decided)
     ]
-    found = f"{len(holds)} of {rows_text(len(selection.meant))}"
+    found = _found(quantity, len(fails if quantity == "every" else holds), len(selection.meant))
     if quantity == "any":
         outcome: Outcome = "passed" if holds else "not judged" if unsure else "failed"
         return _of_rows(selection, outcome, found, unsure or fails)
     if deciding:
         return _of_rows(selection, "failed", found, deciding)
     return _of_rows(selection, "not judged" if unsure else "passed", found, unsure)
+
+
+def _found(quantity: Quantity, count: int, all: int) -> str:
+    """`1 of 3 rows is not so` of `every`, `2 of 3 rows are so` of the others."""
+    number = count_text(count) if count else "none"
+    be = f"{'is' if count <= 1 else 'are'}{' not' if quantity == 'every' else ''}"
+    return f"{number} of {rows_text(all)} {be} so"
 
 
 def _by_number(selection: Selection) -> Verdict:
@@ -101,8 +108,22 @@ def _by_number(selection: Selection) -> Verdict:
     for truth, outcome in ((False, "failed"), (None, "not judged")):
         rows = [one.rows for one in numbers if compared.holds_between(*one.number) is truth]
         if rows:
-            return _of_rows(selection, outcome, found, rows[0])  # type: ignore[arg-type]
+            rows_against = _largest_first(selection, rows[0])
+            return _of_rows(selection, outcome, found, rows_against)  # type: ignore[arg-type]
     return _of_rows(selection, "passed", found, ())
+
+
+def _largest_first(selection: Selection, rows: Sequence[int]) -> Sequence[int]:
+    """By what they add to the number; those of which that is not known first."""
+    if selection.expected.column is None:
+        return rows
+    sign = 1 if selection.expected.quantity == "min" else -1
+
+    def order(id: int) -> float:
+        low, high = added(selection, id)
+        return float("-inf") if high is None else sign * (low + high)
+
+    return sorted(rows, key=order)
 
 
 # --- verdicts ---------------------------------------------------------------------------------

@@ -60,7 +60,9 @@ class Expectation:
     be. per: each row counted once (`text`), as often as it runs in one step (`step`), or in one
     execution of the body of the loop it stands in, each loop for itself (`loop execution`).
     allow_empty: an empty selection is fine. stage: of the module; None is the one that runs.
-    place: file and line where it is written. said: all this in words, where a preset has them.
+    show: the columns that are told of a row; () for those that the conditions read. place,
+    where_place, condition_place: file and line where it, `where` and the condition are written.
+    said: all this in words, where a preset has them.
     """
 
     id: str
@@ -75,7 +77,10 @@ class Expectation:
     severity: Severity = "error"
     stage: str | None = None
     allow_empty: bool = False
+    show: tuple[str, ...] = ()
     place: str = ""
+    where_place: str = ""
+    condition_place: str = ""
     said: str = ""
 
 

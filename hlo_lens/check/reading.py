@@ -38,7 +38,7 @@ OF_A_COLUMN: Final = ("sum", "max", "min")
 COLUMN_TYPES: Final = ("int", "float", "bytes", "flops")
 _TEXTS: Final = ("id", "table", "where", "because", "stage", "preset")
 VERSION: Final = 1
-KEYS: Final = (*_TEXTS, *QUANTITIES, "is", "per", "severity", "allow_empty")
+KEYS: Final = (*_TEXTS, *QUANTITIES, "is", "per", "severity", "allow_empty", "show")
 
 
 def read_file(path: str | Path, registry: Registry) -> list[Expectation]:
@@ -135,7 +135,10 @@ def expectation(given: Mapping[str, Any], place: Place, registry: Registry) -> E
         severity=cast(Severity, _word(given, "severity", SEVERITIES, "error", place)),
         stage=given.get("stage"),
         allow_empty=_truth(given, "allow_empty", place),
+        show=_show(given, table, place),
         place=place("id"),
+        where_place=place("where"),
+        condition_place=place(quantity),
         said=said,
     )
 
@@ -185,6 +188,19 @@ def _column(name: object, table: Table, place: str) -> Column:
     if column.type not in COLUMN_TYPES:
         raise ExpectationError(place, f"column {name} holds no numbers, but {column.type}")
     return column
+
+
+def _show(given: Mapping[str, Any], table: Table, place: Place) -> tuple[str, ...]:
+    said = given.get("show", [])
+    if not isinstance(said, list) or not all(isinstance(one, str) for one in said):
+        raise ExpectationError(place("show"), f"show is a list of columns, not {written(said)}")
+    for name in said:
+        if name not in table.names:
+            near = close(name, table.names)
+            raise ExpectationError(
+                place("show"), f"table {table.name} has no column {name!r}{near}"
+            )
+    return tuple(said)
 
 
 def _condition(given: Mapping[str, Any], quantity: Quantity, place: Place) -> str:

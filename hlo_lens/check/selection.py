@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from hlo_lens.check.literals import mistake_in
 from hlo_lens.check.model import Expectation
-from hlo_lens.facts import Facts
+from hlo_lens.facts import Facts, Table
 from hlo_lens.facts.sqlite import Database, QueryError
 from hlo_lens.files import InputError
 from hlo_lens.present.quantities import visible
@@ -40,11 +41,28 @@ class Selection:
     @cached_property
     def columns_read(self) -> frozenset[tuple[str, str]]:
         """(table, column) of what `where` and the condition read."""
-        try:
-            self._asked.check_condition(self.table.name, *filter(None, self._conditions))
-            return self._asked.columns_read(self._sql(*self._conditions))
-        except QueryError as problem:
-            raise self._mistake(problem) from None
+        expected = self.expected
+        read: frozenset[tuple[str, str]] = frozenset()
+        for condition, place in (
+            (expected.where, expected.where_place),
+            (expected.condition, expected.condition_place),
+        ):
+            if not condition:
+                continue
+            try:
+                self._asked.check_condition(self.table.name, condition)
+                found = self._asked.columns_read(self._sql(condition, ""))
+            except QueryError as problem:
+                raise self._mistake(str(problem), place) from None
+            if mistake := mistake_in(condition, self._tables(found)):
+                raise self._mistake(mistake, place)
+            read |= found
+        return read
+
+    def _tables(self, read: Iterable[tuple[str, str]]) -> list[Table]:
+        """The tables that are read, that of the expectation first."""
+        names = dict.fromkeys((self.table.name, *(table for table, _ in read)))
+        return [self.facts.table(name) for name in names]
 
     @property
     def _conditions(self) -> tuple[str, str]:
@@ -110,7 +128,7 @@ class Selection:
         try:
             rows = self._asked.ask(self._sql(where, condition), limit_rows=_ALL).rows
         except QueryError as problem:
-            raise self._mistake(problem) from None
+            raise self._mistake(str(problem)) from None
         return {
             id: Truth(*(None if known is None else bool(known) for known in truth))
             for id, *truth in rows
@@ -123,5 +141,5 @@ class Selection:
         rows = f'"{self.table.name}" WHERE module = {self.position}'
         return f"SELECT id, {truths} FROM {rows} ORDER BY id"
 
-    def _mistake(self, problem: QueryError) -> InputError:
-        return InputError(self.expected.place or visible(self.expected.id), str(problem))
+    def _mistake(self, problem: str, place: str = "") -> InputError:
+        return InputError(place or self.expected.place or visible(self.expected.id), problem)

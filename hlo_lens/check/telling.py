@@ -42,9 +42,12 @@ def offender_of(selection: Selection, cells: Cells, id: int) -> Offender:
 
 
 def _told_of(selection: Selection) -> Iterable[str]:
-    """The columns that are told of a row: those of the condition, what is summed, or else those of
-    `where` that are not the same in every row, with phase and executions."""
+    """The columns that are told of a row: those that somebody chose, else those of the condition,
+    what is summed, or those of `where` that are not the same in every row, with phase and
+    executions."""
     expected = selection.expected
+    if expected.show:
+        return expected.show
     names = selection.columns_of(expected.condition)
     if not names:
         read = selection.columns_of(expected.where)
@@ -92,7 +95,9 @@ def _value(value: object) -> str:
 def command_of(selection: Selection, where: str) -> str:
     """`hlolens query` for the rows of which a condition holds."""
     expected, table = selection.expected, selection.table
-    wanted = ("name", "phase", "loop_name", expected.column, "executions", "source")
+    wanted = dict.fromkeys(
+        ("name", "phase", "loop_name", *expected.show, expected.column, "executions", "source")
+    )
     shown = [name for name in wanted if name in table.names] or ["*"]
     sql = f"SELECT {', '.join(map(str, shown))} FROM {table.name}"
     if where:

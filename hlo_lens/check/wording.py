@@ -128,10 +128,15 @@ def answer(code: int, checked: Sequence[Checked]) -> str:
 
 
 def counts(checked: Sequence[Checked], problems: Sequence[str] = ()) -> str:
-    """How many verdicts, findings, passes and problems there are: `2 passed, 1 failed`."""
-    outcomes: Counter[str] = Counter(one.outcome for each in checked for one in each.verdicts)
+    """How many verdicts, findings, passes and problems there are: `2 passed, 1 failed, 1 warning`;
+    what fails as a warning is one."""
+    verdicts = [one for each in checked for one in each.verdicts]
+    warnings = sum(one.outcome == "failed" and one.severity == "warning" for one in verdicts)
+    outcomes: Counter[str] = Counter(one.outcome for one in verdicts)
+    outcomes["failed"] -= warnings
     parts = [f"{count_text(outcomes[name])} {name}" for name in OUTCOMES if outcomes[name]]
     levels = Counter(one.level for each in checked for one in (*each.failing, *each.others))
+    levels["warning"] += warnings
     parts += [
         f"{count_text(levels[level])} {_plural(levels[level], level)}"
         for level in reversed(LEVELS)

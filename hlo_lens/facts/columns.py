@@ -41,7 +41,8 @@ class Column:
     """One column of a table; NULL in any column means "not known", never 0.
 
     `unit` names the unit of a number where the type does not say it. `values` lists every word
-    of an `enum`. needs_op_names: in a text without metadata it says nothing, or less. Raises
+    of an `enum`. needs_op_names: in a text without metadata it says nothing, or less. dtypes: the
+    text is a dtype of HLO, or several with commas between. Raises
     `ValueError` for an unknown type or role, a name that is no lower-case identifier, or an `enum`
     without values.
     """
@@ -53,6 +54,7 @@ class Column:
     unit: str | None = None
     values: tuple[str, ...] = ()
     needs_op_names: bool = False
+    dtypes: bool = False
 
     def __post_init__(self) -> None:
         _check_name("column", self.name)

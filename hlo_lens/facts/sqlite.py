@@ -50,6 +50,7 @@ _TOKEN = re.compile(
 )
 
 _ONE_EXPRESSION = "a condition is one expression"
+_UNIT = re.compile(r'near "(?:[kmgtp]i?b|b|[kmgtpe]?flop)"', re.IGNORECASE)
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _UNSAFE_FUNCTIONS = {"load_extension", "fts3_tokenizer"}
 
@@ -428,6 +429,8 @@ def _explained(message: str, sql: str, known: Sequence[Table]) -> str:
         if word in ("SELECT", "WITH", "VALUES", "EXPLAIN"):
             return f"query only reads the tables; SQLite: {message}"
         return _only_reads(word)
+    if _UNIT.match(message):
+        return f"SQLite: {message}; numbers in SQL have no unit: 4 MiB is 4194304"
     return f"SQLite: {message}"
 
 
@@ -436,9 +439,12 @@ def _no_column(name: str, sql: str, known: Sequence[Table]) -> str:
     named = [table for table in known if table.name in words]
     names = [column for table in named for column in table.names]
     column = name.rpartition(".")[2]
-    parts = [f"no column {name}{_hint(column, names)}"]
-    parts += [f"{table.name} has: {', '.join(table.names)}" for table in named]
-    return "; ".join(parts)
+    if any(name in one.values for table in named for one in table.columns):
+        return f"no column {name}; a text stands in single quotes in SQL: '{name}'"
+    if hint := _hint(column, names):
+        return f"no column {name}{hint}"
+    has = [f"{table.name} has: {', '.join(table.names)}" for table in named]
+    return "; ".join((f"no column {name}", *has))
 
 
 def _hint(name: str, names: Sequence[str]) -> str:

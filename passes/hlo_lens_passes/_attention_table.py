@@ -99,7 +99,13 @@ TABLE: Final = Table(
             "size of all these arrays together, each in its own dtype, of one execution; they need"
             " not be in memory at the same time",
         ),
-        Column("softmax_dtype", "text", "structural", "dtype of the exponential, where exposed"),
+        Column(
+            "softmax_dtype",
+            "text",
+            "structural",
+            "dtype of the exponential, where exposed",
+            dtypes=True,
+        ),
         Column(
             "flops",
             "flops",

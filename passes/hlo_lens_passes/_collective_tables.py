@@ -31,6 +31,7 @@ SHARED: Final = (
         " the program, not multiplied again; activation: computed otherwise; constant; NULL: not"
         " known",
         values=MOVES,
+        needs_op_names=True,
     ),
     Column(
         "parameter",
@@ -38,8 +39,15 @@ SHARED: Final = (
         "volatile",
         "argument of the program that it belongs to, by its path as jax writes it, else by its"
         " name; of a gradient the one that is updated with it; NULL where that cannot be told",
+        needs_op_names=True,
     ),
-    Column("parameter_number", "int", "structural", "number of that parameter of the entry"),
+    Column(
+        "parameter_number",
+        "int",
+        "structural",
+        "number of that parameter of the entry",
+        needs_op_names=True,
+    ),
     Column("source_instr", "ref", "volatile", "what computes the array, or the parameter it is of"),
     Column(
         "feeds",
@@ -85,6 +93,7 @@ SHARED: Final = (
         " the backward pass itself, which takes a weight for the gradient of its input; NULL where"
         " neither a name nor what it feeds tells",
         values=("replay", "backward"),
+        needs_op_names=True,
     ),
 )
 
@@ -124,7 +133,13 @@ COLLECTIVES = Table(
             "whether the start's backend_config makes it synchronous; NULL where it has no such"
             " field, and for what has no start",
         ),
-        Column("dtype", "text", "structural", "dtype on the wire; several by commas"),
+        Column(
+            "dtype",
+            "text",
+            "structural",
+            "dtype on the wire; several by commas",
+            dtypes=True,
+        ),
         Column(
             "operand_shape",
             "text",
@@ -238,6 +253,7 @@ COLLECTIVES = Table(
             "structural",
             "whether a loop around it runs in the backward pass: its while is bwd or remat, or it"
             " holds backward matmuls and no forward ones; NULL where no name tells",
+            needs_op_names=True,
         ),
         Column(
             "in_microbatch_loop",
@@ -245,6 +261,7 @@ COLLECTIVES = Table(
             "structural",
             "whether a loop around it holds forward and backward matmuls, so that it runs once a"
             " microbatch (or step); NULL where no name tells",
+            needs_op_names=True,
         ),
         Column(
             "under_checkpoint",
@@ -252,6 +269,7 @@ COLLECTIVES = Table(
             "structural",
             "whether it replays for a checkpoint: its own remat label, or it sits in the backward"
             " pass and feeds what has one; NULL where no name tells",
+            needs_op_names=True,
         ),
         Column(
             "regather_of",
@@ -274,6 +292,7 @@ COLLECTIVES = Table(
             "volatile",
             "named_scope path in its op_name, without what tells phases, loops and checkpoints, and"
             " without the operation; empty: in no scope; NULL: no name",
+            needs_op_names=True,
         ),
         Column(
             "arrays",

@@ -28,15 +28,33 @@ TABLE: Final = Table(
             " a dot names, such as triton; NULL for another dot, which the compiler may still hand"
             " to a library",
         ),
-        Column("lhs_dtype", "text", "structural", "dtype of the left operand"),
-        Column("rhs_dtype", "text", "structural", "dtype of the right operand"),
+        Column(
+            "lhs_dtype",
+            "text",
+            "structural",
+            "dtype of the left operand",
+            dtypes=True,
+        ),
+        Column(
+            "rhs_dtype",
+            "text",
+            "structural",
+            "dtype of the right operand",
+            dtypes=True,
+        ),
         Column(
             "accumulate_dtype",
             "text",
             "structural",
             "dtype sums are kept in, where the algorithm says; NULL is the backend's choice",
         ),
-        Column("out_dtype", "text", "structural", "dtype of the result"),
+        Column(
+            "out_dtype",
+            "text",
+            "structural",
+            "dtype of the result",
+            dtypes=True,
+        ),
         Column("algorithm", "text", "structural", "dot algorithm as HLO names it"),
         Column(
             "operand_precision", "text", "structural", "precision asked for each operand, by commas"

@@ -71,6 +71,7 @@ TABLE = Table(
             "structural",
             "of a duplicate: whether the forward has one and the backward has it again, as a"
             " checkpoint wants; NULL where no name tells, and for other kinds",
+            needs_op_names=True,
         ),
         Column("evidence", "text", "volatile", "what shows it, as a sentence"),
     ),

@@ -19,7 +19,13 @@ TABLE = Table(
         Column("opcode", "text", "identity", "as written, async sugar (`dynamic-slice-start`) too"),
         Column("is_root", "bool", "structural", "whether it is the result of its computation"),
         Column("shape", "text", "structural", "shape of the result; NULL where it is left out"),
-        Column("dtype", "text", "structural", "dtype of the result; `tuple` for a tuple"),
+        Column(
+            "dtype",
+            "text",
+            "structural",
+            "dtype of the result; `tuple` for a tuple",
+            dtypes=True,
+        ),
         Column("bytes", "bytes", "measure", "size of the result, a tuple's leaves added up"),
         Column("padded_bytes", "bytes", "measure", "the same with the padding of its tiles"),
         Column(

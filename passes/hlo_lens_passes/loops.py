@@ -52,6 +52,7 @@ TABLE = Table(
             "structural",
             "whether XLA made it out of something that is no loop: its op_name ends in an"
             " operation, not in `while`, or it is a windowed einsum. NULL without a name",
+            needs_op_names=True,
         ),
         Column("origin_op", "text", "structural", "the operation a compiler-made loop stands for"),
         Column("carry_bytes", "bytes", "measure", "size of the carry"),

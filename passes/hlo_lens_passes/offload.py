@@ -45,6 +45,7 @@ TABLE = Table(
             " activation, gradient: computed in forward or remat, or in backward, and none of"
             " these; NULL where no name tells",
             values=_VALUES,
+            needs_op_names=True,
         ),
         Column("shape", "text", "structural", "dtype and dimensions of what one run moves"),
         Column("bytes", "bytes", "measure", "size of that"),
@@ -71,7 +72,13 @@ TABLE = Table(
             " argument it comes from or the root that returns it; of these, the move",
         ),
         Column("is_matched", "bool", "structural", "whether there is one"),
-        Column("residual", "int", "volatile", "id of the value's row in residuals"),
+        Column(
+            "residual",
+            "int",
+            "volatile",
+            "id of the value's row in residuals",
+            needs_op_names=True,
+        ),
         Column("pair", "ref", "volatile", "the row of async_pairs that it is, by its instr"),
         Column(
             "is_sync",

@@ -34,7 +34,8 @@ SHARE = Column("share", "float", "measure", "a share")
         (">= 0.25", SHARE, ">=", 0.25),
         ("== 9007199254740993", BYTES, "==", 2**53 + 1),
         ("<= 1_000", None, "<=", 1000),
-        ("> -1", None, ">", -1),
+        ("> -1", BYTES, ">", -1),
+        ("== 4.0", None, "==", 4),
         (0.5, SHARE, "==", 0.5),
     ],
 )
@@ -50,6 +51,8 @@ def test_a_comparison_has_a_sign_a_number_and_a_unit_of_its_column(
     [
         ("about 6", None, "'about 6' is no comparison; write one such as '== 6'"),
         (True, None, "true is no comparison"),
+        (-1, None, "there never are -1 rows; write a whole number, 0 or more"),
+        ("<= 1.5", None, "there never are 1.5 rows"),
         ("", None, "'' is no comparison"),
         ("<= 1,5 GiB", BYTES, "'<= 1,5 GiB' is no comparison"),
         ("<= ٣", None, "'<= ٣' is no comparison"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -118,15 +119,15 @@ def test_of_every_only_the_rows_against_it_are_told() -> None:
 
 
 def test_the_nearest_miss_of_nothing_selected_is_the_part_that_is_against_it() -> None:
-    where = "logical_kind = 'all-reduce' AND (phase = 'remat' OR phase = 'none') AND group_size = 2"
+    where = "group_size = 2 AND (phase = 'remat' OR phase = 'other') AND dtype = 'f32'"
     verdict = judged(LOOP, table="collectives", where=where, any="wire_bytes > 0")
     assert verdict.nearest == (
-        "without (phase = 'remat' OR phase = 'none'): 3 rows, phase is 'bwd' ×2, 'fwd' ×1"
+        "without (phase = 'remat' OR phase = 'other'): 3 rows, phase is 'bwd' ×2, 'fwd' ×1"
     )
-    where = "logical_kind = 'all_reduce' AND phase = 'bwd'"
+    where = "logical_kind = 'all-gather' AND phase = 'bwd'"
     verdict = judged(LOOP, table="collectives", where=where, count="== 2")
     assert verdict.nearest == (
-        "without logical_kind = 'all_reduce': 2 rows, logical_kind is 'all-reduce' ×2"
+        "without logical_kind = 'all-gather': 2 rows, logical_kind is 'all-reduce' ×2"
     )
     where = "wire_bytes + 0 > 99"
     verdict = judged(LOOP, table="collectives", where=where, any=True)
@@ -241,3 +242,61 @@ def test_a_condition_stands_alone(where: str) -> None:
 def test_a_stage_may_be_said_in_short() -> None:
     assert outcome(LOOP, count=3, stage="opt") == "passed"
     assert outcome(LOOP, count=3, stage="before") == "not judged"
+
+
+@pytest.mark.parametrize(
+    ("condition", "says"),
+    [
+        ("phase = 'backward'", "phase never is 'backward'; it is fwd, bwd, remat, other"),
+        ("phase <> 'backward'", "phase never is 'backward'"),
+        ("'train' = phase", "phase never is 'train'; it is fwd, bwd, remat, other"),
+        ("phase IN ('fwd', 'train')", "phase never is 'train'"),
+        ("phase NOT IN ('train')", "phase never is 'train'"),
+        ("collectives.phase IS NOT 'train'", "phase never is 'train'"),
+        ("logical_kind = 'all_gather'", "did you mean 'all-gather'?"),
+        ("dtype = 'bfloat16'", "dtype never is 'bfloat16': no dtype of HLO"),
+        ("wire_bytes < '4 MiB'", "in SQL write the number: 4194304"),
+        ("wire_bytes > 'many'", "wire_bytes is a number, which 'many' is not"),
+        ("wire_bytes > 4 MiB", "numbers in SQL have no unit"),
+        ("overlapped = 'false'", "overlapped is no text: write overlapped, or NOT overlapped"),
+        ("phase = bwd", "no column bwd; a text stands in single quotes in SQL: 'bwd'"),
+        ("EXISTS (SELECT 1 FROM loops WHERE loops.phase = 'train')", "phase never is 'train'"),
+    ],
+    ids=str,
+)
+def test_a_word_that_a_column_never_holds_is_a_mistake(condition: str, says: str) -> None:
+    for given in ({"where": condition, "none": True}, {"none": condition}):
+        with pytest.raises(InputError, match=re.escape(says)):
+            judged(LOOP, table="collectives", **given)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "phase = 'b' || 'wd'",
+        "lower(phase) = 'BWD'",
+        "wire_bytes < '4194304'",
+        "phase || 'x' = 'bwdx'",
+        "dtype IN ('f32', 'bf16')",
+        "name = 'backward' -- phase = 'train'",
+        "name = 'phase = ''train'''",
+        "phase > 'a'",
+        "loop_name = 'anything'",
+    ],
+)
+def test_other_words_are_left_alone(condition: str) -> None:
+    assert judged(LOOP, table="collectives", none=condition).expected
+
+
+def test_the_columns_to_show_are_told() -> None:
+    verdict = judged(LOOP, table="collectives", count=1, show=["dtype", "group_size"])
+    assert verdict.offenders[0].text == "dtype = f32, group_size = 2"
+    assert "SELECT name, phase, loop_name, dtype, group_size, executions" in verdict.command
+
+
+def test_what_adds_most_to_a_sum_is_told_first() -> None:
+    given = {"table": "collectives", "sum": "wire_bytes", "is": "< 1 B", "per": "step"}
+    verdict = judged(LOOP, **given)
+    assert [row.name for row in verdict.offenders] == ["r1", "r2", "last"]
+    given = {"table": "collectives", "min": "loop_depth", "is": "> 1"}
+    assert judged(LOOP, **given).offenders[0].name == "last"

@@ -39,7 +39,7 @@ def test_what_is_not_is_1_with_the_rows_and_a_command(cli: Cli, text: Path, tmp_
     assert lines[1:4] == [
         "  ✗ collectives-every",
         "      expected: collectives: every phase = 'bwd'",
-        "      found: 2 of 3 rows",
+        "      found: 1 of 3 rows is not so",
     ]
     assert lines[4].split() == ["last", "line", "33", "phase", "=", "fwd"]
     assert lines[5].startswith(f"      hlolens query {text} ")
@@ -64,7 +64,7 @@ def test_what_cannot_be_judged_is_2_and_says_why(cli: Cli, text: Path, tmp_path:
     ("content", "said"),
     [
         ("count = '< 3 GiB'", "gate.toml:3: a count has no unit 'GiB'"),
-        ("every = 'phas = 1'", "gate.toml:1: no column phas, did you mean phase?"),
+        ("every = 'phas = 1'", "gate.toml:3: no column phas, did you mean phase?"),
     ],
 )
 def test_a_bad_file_is_2_and_told_by_its_line(

@@ -31,7 +31,7 @@ def test_the_answer_comes_first(outcome: Outcome, workspace: Path) -> None:
     assert page_of(outcome).splitlines()[:3] == [
         "## ❌ hlolens check: failed, and not everything could be judged",
         "",
-        "2 passed, 4 failed, 1 not judged, 1 warning, 1 note, 1 pass did not run, 1 problem.",
+        "2 passed, 3 failed, 1 not judged, 2 warnings, 1 note, 1 pass did not run, 1 problem.",
     ]
     assert page_of(passing(workspace)).splitlines()[:3] == [
         "## ✅ hlolens check: passed",
@@ -46,7 +46,7 @@ def test_the_answer_comes_first(outcome: Outcome, workspace: Path) -> None:
 def test_only_warnings_pass_unless_they_are_to_fail(outcome: Outcome) -> None:
     (one,) = outcome.checked
     warned = Outcome((replace(one, verdicts=one.verdicts[2:3], failing=(), broken=()),))
-    assert page_of(warned).startswith("## ✅ hlolens check: passed\n\n1 failed, 1 note.")
+    assert page_of(warned).startswith("## ✅ hlolens check: passed\n\n1 warning, 1 note.")
     assert page_of(warned, "warning").startswith("## ❌ hlolens check: failed\n")
 
 
