@@ -79,6 +79,9 @@ RECAST = {
             **of("llama/full-accumulated", "no ring", "rocm-gfx950-8"),
             **of("plain/fsdp", "activations travel by all-to-all", *EIGHT),
         },
+        needs_metadata=frozenset(
+            ("activations are not gathered", "activations travel by all-to-all")
+        ),
     ),
     "maxtext_gradient_accumulation": Recast(
         passes=on("plain/accumulation-reduced-once", "rocm-gfx950-8", "cuda-h100-8", "tpu-v6e-8"),
@@ -114,6 +117,7 @@ RECAST = {
                 "one gather of the query weight in a layer's backward",
                 "and in each of the four layers",
                 "the gradient stays scattered",
+                "nothing is gathered twice in one pass",
             )
         ),
     ),
@@ -176,7 +180,7 @@ RECAST = {
             **of("pairs/unsort-argsort", "no sort of a sorted order", V6E),
             **of("pairs/unsort-same", "rows go back by a scatter", V6E, ROCM),
         },
-        needs_metadata=frozenset(("rows go back by a scatter",)),
+        needs_metadata=frozenset(("rows go back by a scatter", "no sort of a sorted order")),
     ),
     "maxtext_5474_backward_weight": Recast(
         passes=on("pairs/backward-weight-native-f16", ROCM),
