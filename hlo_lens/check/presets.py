@@ -135,6 +135,7 @@ def expanded(given: Given, place: Place) -> tuple[Given, str]:
         return given, ""
     preset = _named(given["preset"], place)
     own = {key: value for key, value in given.items() if key != "preset"}
+    _check_keys(preset, own, place)
     values = {
         name: _value(one, own.pop(name, one.default), preset, place)
         for name, one in preset.parameters.items()
@@ -186,6 +187,14 @@ def _value(parameter: Parameter, said: object, preset: Preset, place: Place) -> 
     if known and said not in known:
         raise ExpectationError(place(name), f"no {name} {said!r}{close(said, known)}")
     return _Value("'" + said.replace("'", "''") + "'", said)
+
+
+def _check_keys(preset: Preset, own: Given, place: Place) -> None:
+    """Refuse a key that is nearly a parameter, before that one is missing."""
+    for key in own:
+        near = difflib.get_close_matches(key, preset.parameters, n=1)
+        if near and key not in preset.parameters:
+            raise ExpectationError(place(key), f"no key {key!r}; did you mean {near[0]!r}?")
 
 
 def _check_open(preset: Preset, own: Given, place: Place) -> None:

@@ -6,7 +6,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -278,8 +278,16 @@ def _write(checked: Sequence[Checked], fail_on: Level, reports: Sequence[tuple[s
         page.writelines(f"{one}\n" for one in github_annotations(checked, fail_on, problems))
     with ExitStack() as opened:
         for kind, file in reports:
-            stream = opened.enter_context(open_output(None if file == "-" else file))
+            stream = opened.enter_context(_opened(file))
             stream.write(report_text(kind, checked, fail_on, problems))
+
+
+def _opened(file: str) -> AbstractContextManager[IO[str]]:
+    """The file of a report. The summary of a step of a GitHub workflow is appended to: every
+    command of the step writes into it."""
+    if file == os.environ.get("GITHUB_STEP_SUMMARY"):
+        return open(file, "a", encoding="utf-8")
+    return open_output(None if file == "-" else file)
 
 
 @contextmanager

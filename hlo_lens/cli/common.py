@@ -188,7 +188,7 @@ def choice_options(function: F) -> F:
             "--module",
             metavar="NAME",
             help="The module of a dump folder: its name, number, a glob or a part of it; "
-            "inspect and query take all that a glob matches.",
+            "inspect, query and check take all that a glob matches.",
         ),
     ):
         function = option(function)

@@ -128,3 +128,13 @@ def test_a_workflow_of_github_gets_annotations(cli: Cli, monkeypatch: pytest.Mon
     ran = cli("check", "step.hlo", "--expect", "gate.toml", "--report", "json=-")
     assert json.loads(ran.out)["exit_code"] == 2
     assert "\n::error file=model.py" in ran.err
+
+
+def test_the_summary_of_a_step_is_appended_to(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    for _ in range(2):
+        cli("check", "step.hlo", "--expect", "gate.toml", "--report", f"markdown={summary}")
+    assert summary.read_text().count("## ❌ hlolens check") == 2
