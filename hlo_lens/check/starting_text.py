@@ -7,6 +7,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 
+from hlo_lens.check.presets import presets
 from hlo_lens.check.starting import Starting
 from hlo_lens.check.starting_words import Given
 from hlo_lens.present.quantities import visible
@@ -15,8 +16,8 @@ _WIDTH = 100
 
 
 def starting_text(found: Starting, *, stage: str | None = None) -> str:
-    """The file, which `reading.read_text` reads; under `because` stands what was found. stage: as
-    it was asked for, which judging has to ask for too."""
+    """The file, which `reading.read_text` reads; above each expectation stands what was found.
+    stage: as it was asked for, which judging has to ask for too."""
     return "".join(f"{one}\n" for one in _lines(found, stage))
 
 
@@ -37,8 +38,16 @@ def _lines(found: Starting, stage: str | None) -> Iterator[str]:
             yield from _comment(f"Left out, as {text}")
         for one in section.expected:
             yield ""
+            yield from _comment(_found(one))
             yield "[[expect]]"
-            yield from _keys(one, taken)
+            yield from _keys({key: one[key] for key in one if key != "because"}, taken)
+
+
+def _found(one: Given) -> str:
+    """What was found; of a preset, what it expects."""
+    if "preset" in one:
+        return presets()[str(one["preset"])].summary
+    return str(one.get("because", ""))
 
 
 def _keys(one: Given, taken: Counter[str]) -> Iterator[str]:
