@@ -1,6 +1,8 @@
 """Lowerings tested by pytest: `pip install hlo-lens`, and the fixture `hlolens` is there.
 
-Programs are taken as they lie in the repository, or compiled here, for targets that need not be.
+Programs are taken as they lie in the repository, or compiled here, for targets that need not be;
+compiling takes `pip install 'hlo-lens[aot]'`. Beside this file stand the expectations, here
+`gate/train_step.toml` and `gate/dots_saved.toml`.
 """
 
 import pytest

@@ -72,8 +72,7 @@ def _one_sided(
         summary = summary_of(table)
         cells: list[str] = []
         for group in grouped(sides.cells[at], table, summary, [row]):
-            for cell, text in zip(summary.by, group.keys, strict=True):
-                cells.append(sides.as_new(text) if cell.columns == (LOOP,) and not at else text)
+            cells += group.keys
             for measure, text in zip(summary.measures, group.measures, strict=True):
                 if measure.how != "rows" and text != UNKNOWN:
                     cells.append(f"{measure.label} {text}")
@@ -126,7 +125,7 @@ def _placed(
     if word == CHANGED:
         return Offender(id, name, source, line, text)
     if word == REMOVED and line is not None:
-        word, line = f"{word} (line {count_text(line)} of the baseline)", None
+        word, line = f"{word} (line {line} of the baseline)", None
     return Offender(id, name, source, line, f"{word}: {text}" if text else word)
 
 
