@@ -37,45 +37,50 @@ class Number(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A number, the rows it is of, and where that is: "" or in an iteration of a loop."""
+    """A number, the rows it is of, and where that is: "" or in an iteration of a loop. certain:
+    whether there is something to count at all; where not, it cannot be against anything."""
 
     number: Number
     rows: Sequence[int]
     where: str = ""
+    certain: bool = True
 
 
 def counted(selection: Selection) -> tuple[list[Counted], str]:
-    """The number of the text or step, or one of each loop; and what is left out, as a sentence."""
+    """The number of the text or step, or one of each loop; and what is left out, as a sentence.
+    No number where no row is in a loop."""
     meant, perhaps = selection.meant, selection.perhaps
     if selection.expected.per != "loop execution":
         return [Counted(_number(selection, meant, perhaps), [*meant, *perhaps])], ""
-    loops: dict[int | None, tuple[list[int], list[int]]] = {}
+    loops: dict[int, tuple[list[int], list[int]]] = {}
     outside: list[int] = []
+    anywhere: list[int] = []  # in a computation that several places call
     for at, rows in enumerate((meant, perhaps)):
         for id in rows:
             row = selection.records[id]
             loop = row.get("loop")
-            if loop is None and row.get("loop_depth") == 0:
-                outside.append(id)
+            if isinstance(loop, int):
+                loops.setdefault(loop, ([], []))[at].append(id)
             else:
-                key = loop if isinstance(loop, int) else None
-                loops.setdefault(key, ([], []))[at].append(id)
+                (outside if row.get("loop_depth") == 0 else anywhere).append(id)
     found = [
-        Counted(_number(selection, *rows), [*rows[0], *rows[1]], _loop_text(selection, loop))
+        Counted(
+            _number(selection, rows[0], [*rows[1], *anywhere]),
+            [*rows[0], *rows[1]],
+            f" in an iteration of {visible(selection.module.instruction(loop).name)}",
+            certain=bool(rows[0]),
+        )
         for loop, rows in loops.items()
     ]
+    if anywhere:
+        where = " where it is not known in which loop"
+        found.append(Counted(_number(selection, [], anywhere), anywhere, where, certain=False))
     left_out = f"{rows_text(len(outside))} in no loop left out" if outside else ""
-    return found or [Counted(Number(0, 0), [])], left_out
+    return found, left_out
 
 
 def rows_text(count: int) -> str:
     return f"{count_text(count)} row{'' if count == 1 else 's'}"
-
-
-def _loop_text(selection: Selection, loop: int | None) -> str:
-    if loop is None:
-        return " where it is not known in which loop"
-    return f" in an iteration of {visible(selection.module.instruction(loop).name)}"
 
 
 def _number(selection: Selection, meant: Sequence[int], perhaps: Sequence[int]) -> Number:
@@ -103,7 +108,7 @@ def _extreme(selection: Selection, meant: Sequence[int], perhaps: Sequence[int])
         for id in rows:
             value = selection.records[id][selection.expected.column or ""]
             known = isinstance(value, (int, float))
-            yield (sign * float(value), sign * float(value)) if known else (-_INF, None)  # type: ignore[arg-type]
+            yield (sign * value, sign * value) if known else (-_INF, None)  # type: ignore[operator]
 
     known, other = list(bounds(meant)), list(bounds(perhaps))
     low = max((low for low, _ in known), default=-_INF)
@@ -131,27 +136,29 @@ def _runs(selection: Selection, id: int) -> Number:
     if selection.expected.per == "text":
         return Number(1, 1)
     low, high = row.get("executions_min"), row.get("executions_max")
-    least = float(low) if isinstance(low, int) else 0.0
-    most = float(high) if isinstance(high, int) else None
+    least = low if isinstance(low, int) else 0
+    most = high if isinstance(high, int) else None
     if selection.expected.per == "step":
         return Number(least, most)
     return _runs_an_iteration(selection, row, least, most)
 
 
 def _runs_an_iteration(
-    selection: Selection, row: Mapping[str, object], least: float, most: float | None
+    selection: Selection, row: Mapping[str, object], least: int, most: int | None
 ) -> Number:
     """How often it runs each time the body of its loop does."""
     loop, instr = row.get("loop"), row.get("instr")
     if not isinstance(loop, int) or not isinstance(instr, int):
         return Number(0, None)
     analysis = selection.facts.program.analysis(selection.module)
-    body = next((one.body for one in analysis.loops if one.instr.id == loop), None)
-    if body is None:
+    around = next((one for one in analysis.loops if one.instr.id == loop), None)
+    if around is None or around.body is None:
         return Number(0, None)
-    if selection.module.instruction(instr).computation is body:
+    # A condition runs once more than its body; it counts as a part of each iteration.
+    if selection.module.instruction(instr).computation in (around.body, around.condition):
         return Number(1, 1)
-    runs = analysis.executions(body).exact
-    if runs and least == most:
-        return Number(least / runs, least / runs)
-    return Number(0, None)
+    runs = analysis.executions(around.body).exact
+    if not runs or least != most:
+        return Number(0, None)
+    often = least // runs if least % runs == 0 else least / runs
+    return Number(often, often)

@@ -5,30 +5,45 @@ SQL knows three truths, and so does a verdict: what is NULL is not judged, unles
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from hlo_lens.check.counting import added, counted, rows_text
+from hlo_lens.check.counting import Counted, Number, added, counted, rows_text
 from hlo_lens.check.model import Expectation, Outcome, Quantity, Verdict
 from hlo_lens.check.selection import Selection
 from hlo_lens.check.sentences import expected_text, number_text
 from hlo_lens.check.telling import command_of, nearest_of, offender_of
 from hlo_lens.facts import Facts
-from hlo_lens.facts.sqlite import Database
+from hlo_lens.facts.sqlite import Database, QueryError
+from hlo_lens.files import InputError
 from hlo_lens.present.cells import Cells
 from hlo_lens.present.quantities import count_text, visible
 
 _MOST_OFFENDERS: Final = 20
 
 
-def judge(facts: Facts, expectations: Iterable[Expectation]) -> list[Verdict]:
+def judge(
+    facts: Facts,
+    expectations: Iterable[Expectation],
+    *,
+    mistake: Callable[[InputError], None] | None = None,
+) -> list[Verdict]:
     """What came of each expectation on the program of `facts`.
 
-    Raises `InputError` for SQL that cannot be read: that is a mistake of the file, whatever the
-    program is.
+    SQL that cannot be read is a mistake of the file, whatever the program is: it goes to `mistake`,
+    and the others are judged; without that, it is raised.
     """
+    found: list[Verdict] = []
     with Database((facts,)) as asked:
-        return [_judged(facts, one, asked) for one in expectations]
+        for one in expectations:
+            try:
+                found.append(_judged(facts, one, asked))
+            except InputError as problem:
+                if mistake is None:
+                    raise
+                mistake(problem)
+    return found
 
 
 def _judged(facts: Facts, expected: Expectation, asked: Database) -> Verdict:
@@ -40,6 +55,14 @@ def _judged(facts: Facts, expected: Expectation, asked: Database) -> Verdict:
     selection = Selection(facts, expected, program.index(module), asked)
     if why := selection.why_not():
         return _verdict(expected, "not judged", why=why)
+    try:
+        return _of_selection(selection)
+    except QueryError as problem:  # takes too long, or is no number: of this program, not the file
+        return _verdict(expected, "not judged", why=str(problem))
+
+
+def _of_selection(selection: Selection) -> Verdict:
+    expected = selection.expected
     if not selection.meant and not _empty_is_meant(expected):
         if selection.perhaps:
             return _of_rows(selection, "not judged", "", selection.perhaps)
@@ -103,14 +126,21 @@ def _by_number(selection: Selection) -> Verdict:
     column = selection.expected.column
     shown = None if column is None else selection.table.column(column)
     numbers, left_out = counted(selection)
+    if not numbers:
+        if selection.expected.quantity != "count" and not selection.expected.allow_empty:
+            return _of_rows(
+                selection, "failed", f"no row is in a loop; {left_out}", selection.meant
+            )
+        numbers = [Counted(Number(0, 0), selection.meant)]
     told = [f"{number_text(shown, one.number)}{one.where}" for one in numbers]
     found = "; ".join(filter(None, (*told, left_out)))
-    for truth, outcome in ((False, "failed"), (None, "not judged")):
-        rows = [one.rows for one in numbers if compared.holds_between(*one.number) is truth]
-        if rows:
-            rows_against = _largest_first(selection, rows[0])
-            return _of_rows(selection, outcome, found, rows_against)  # type: ignore[arg-type]
-    return _of_rows(selection, "passed", found, ())
+    truths = [compared.holds_between(*one.number) for one in numbers]
+    against = [truth is False and one.certain for truth, one in zip(truths, numbers, strict=True)]
+    outcome: Outcome = "failed" if any(against) else "passed" if all(truths) else "not judged"
+    if outcome == "passed":
+        return replace(_of_rows(selection, outcome, found, ()), remark=left_out)
+    first = against.index(True) if any(against) else [bool(one) for one in truths].index(False)
+    return _of_rows(selection, outcome, found, _largest_first(selection, numbers[first].rows))
 
 
 def _largest_first(selection: Selection, rows: Sequence[int]) -> Sequence[int]:

@@ -101,7 +101,8 @@ class Verdict:
 
     kind: an expectation, no change against a baseline, or a FileCheck file. expected, found: as
     sentences. why: why it is not judged. because: why one expects it. place: file and line where
-    that is written. offenders: the first of the rows that are against it, `against` in all.
+    that is written. remark: what is to be known of one that has passed. offenders: the first of the
+    rows that are against it, `against` in all.
     nearest: what nearly was the case, "" where nothing helps. command: what shows more. module: the
     position of the one that the rows are of; None: the one that runs.
     """
@@ -113,6 +114,7 @@ class Verdict:
     found: str
     severity: Severity = "error"
     why: str = ""
+    remark: str = ""
     because: str = ""
     place: str = ""
     offenders: tuple[Offender, ...] = ()

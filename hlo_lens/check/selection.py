@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -11,10 +11,24 @@ from hlo_lens.check.model import Expectation
 from hlo_lens.facts import Facts, Table
 from hlo_lens.facts.sqlite import Database, QueryError
 from hlo_lens.files import InputError
+from hlo_lens.hlo import Module
 from hlo_lens.present.quantities import visible
 from hlo_lens.present.reading import not_read
 
+_NOT_WHOLE: Final = {
+    "truncated": "the text is cut off: what stands behind the cut is not known",
+    "no-entry": "the text has no ENTRY: it may be cut off",
+    "missing-computation": "the text is not whole: {}",
+}
 _ALL: Final = 2**31 - 1
+
+
+def not_whole(module: Module) -> str:
+    """Why what a text says cannot be taken for all there is; "" where it can."""
+    for repair in module.repairs:
+        if why := _NOT_WHOLE.get(repair.kind):
+            return why.format(repair.message)
+    return ""
 
 
 class Truth(NamedTuple):
@@ -27,7 +41,8 @@ class Truth(NamedTuple):
 class Selection:
     """The rows of the table of one expectation, in one module.
 
-    Raises `InputError` where the SQL of the expectation cannot be read.
+    Raises `InputError` where the SQL of the expectation cannot be read, and `QueryError` where it
+    cannot be answered for this program.
     """
 
     def __init__(self, facts: Facts, expected: Expectation, position: int, asked: Database) -> None:
@@ -73,12 +88,15 @@ class Selection:
         for name in {self.table.name, *(table for table, _ in self.columns_read)}:
             if (problem := not_read(self.facts, name)) is not None:
                 return problem
+        modules = self.facts.program.modules
+        # Passes compare stages, so that a fact about one needs the others.
+        for module, stage in zip(modules, self.facts.program.stages, strict=True):
+            if why := not_whole(module):
+                return f"{stage}: {why}" if len(modules) > 1 else why
+        looks_around = any("select" in one.lower() for one in self._conditions)
+        looked_at = modules if looks_around else [self.module]
         needed = sorted(self._needs_op_names())
-        rows = self.facts.records_by_module("modules").get(self.position, [{}])
-        about: Mapping[str, object] = rows[0]
-        if about.get("truncated"):
-            return "the text is cut off: what stands behind the cut is not known"
-        if about.get("has_metadata") == 0 and needed:
+        if needed and not all(module.has_metadata for module in looked_at):
             return f"the text has no op_name and no source, which {', '.join(needed)} needs"
         return ""
 
@@ -125,10 +143,7 @@ class Selection:
         return [name for name in self.table.names if name in own]
 
     def _truths(self, where: str, condition: str) -> dict[int, Truth]:
-        try:
-            rows = self._asked.ask(self._sql(where, condition), limit_rows=_ALL).rows
-        except QueryError as problem:
-            raise self._mistake(str(problem)) from None
+        rows = self._asked.ask(self._sql(where, condition), limit_rows=_ALL).rows
         return {
             id: Truth(*(None if known is None else bool(known) for known in truth))
             for id, *truth in rows

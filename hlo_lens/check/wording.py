@@ -50,8 +50,10 @@ def told(verdict: Verdict) -> Iterator[tuple[str, list[str]]]:
 
 def remark(verdict: Verdict) -> str:
     """What is to be known of a verdict that has passed: of a baseline, what differs as allowed."""
-    told = verdict.outcome == "passed" and verdict.kind == "baseline"
-    return visible(" ".join(verdict.found.split())) if told else ""
+    if verdict.outcome != "passed":
+        return ""
+    told = verdict.found if verdict.kind == "baseline" else verdict.remark
+    return visible(" ".join(told.split()))
 
 
 def lines_of(text: str) -> list[str]:

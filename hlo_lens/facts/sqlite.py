@@ -35,7 +35,11 @@ _AFFINITY = {
     "json": "TEXT",
 }
 # Joins go by the key, which has an index, and from a row to its members.
-_INDEXES = {"members": ("table", "row")}
+_INDEXES = (
+    ("members", ("table", "row")),
+    ("edges", ("module", "user")),
+    ("edges", ("module", "producer")),
+)
 # A longer value can only be made by the query itself, to fill the memory.
 _LONGEST_VALUE = 256 * 1024 * 1024
 _STEPS_BETWEEN_CLOCK_READS = 10_000
@@ -218,7 +222,9 @@ def connect(facts: Sequence[Facts], tables: Iterable[str] | None = None) -> sqli
     for table in known:
         columns = ", ".join(f'"{one.name}" {_AFFINITY[one.type]}' for one in table.columns)
         connection.execute(f'CREATE TABLE "{table.name}" ({columns}, PRIMARY KEY (module, id))')
-    for name, by in _INDEXES.items():
+    for name, by in _INDEXES:
+        if not any(table.name == name and set(by) <= set(table.names) for table in known):
+            continue
         columns = ", ".join(f'"{one}"' for one in by)
         connection.execute(f'CREATE INDEX "{name}_by_{"_".join(by)}" ON "{name}" ({columns})')
     # SQLite declares these two when they are first used, which reading alone must not do.

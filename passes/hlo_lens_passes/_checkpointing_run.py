@@ -131,11 +131,13 @@ def _sum(rows: Iterable[Record], column: str) -> int | None:
 
 
 def _undone(program: Program, regions: Iterable[Record]) -> int | None:
-    """What is replayed before optimization and not after it; None where a stage is not there.
+    """What is replayed before optimization and not after it; None where a stage is not there, is
+    cut off or has no op_names.
 
     Every region of a scope has the number of the scope.
     """
-    if not {BEFORE, AFTER} <= set(program.stages):
+    stages = [program.stage(name) for name in (BEFORE, AFTER)]
+    if any(one is None or one.truncated or not one.has_metadata for one in stages):
         return None
     scopes: dict[tuple[str, ...], int] = {}
     for row in regions:
