@@ -22,6 +22,7 @@ from hlo_lens.aot.reference import check_reference
 from hlo_lens.aot.request import Request
 from hlo_lens.aot.scrub import Roots
 from hlo_lens.aot.sending import axes_of, send
+from hlo_lens.aot.settings import settings
 from hlo_lens.aot.targets import Target, parse_target
 from hlo_lens.dumps import AFTER, STAGES
 from hlo_lens.program import load
@@ -79,7 +80,8 @@ def compile(
     `fn` is a function, jitted or not; `args` are arrays or `jax.ShapeDtypeStruct`s, of which only
     shape, dtype and sharding are used. A `NamedSharding` is taken to the target's devices by the
     names of its axes, so that it may be over any mesh, an abstract one too; an argument without
-    one is whole on every device. `mesh` gives the axes ({"fsdp": 8} or "fsdp=8"); without it, that
+    one is whole on every device. What `jax.config` says here of the programs that jax makes, such as
+    x64, holds there. `mesh` gives the axes ({"fsdp": 8} or "fsdp=8"); without it, that
     of the arguments' shardings, or one axis "devices".
 
     `flags` are XLA's ("--xla_gpu_enable_triton_gemm=false"). `out` is a folder to keep (without
@@ -99,6 +101,7 @@ def compile(
         all_passes=all_passes,
         allow_stub_runtime=allow_stub_runtime,
         imports=_imports(),
+        config=settings(),
     )
     return _compile(request, _name(fn), send(fn, args), out, timeout, progress)
 

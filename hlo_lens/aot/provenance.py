@@ -51,6 +51,7 @@ def provenance(
         "mesh": outcome.results.get("mesh", {}).get("axes"),
         "flags": [flag_text(name, value) for name, value in request.all_flags().items()],
         "environment": _jax_settings(),
+        **({"config": config} if (config := outcome.results.get("config")) else {}),
         "versions": {
             "hlo_lens": __version__,
             "python": ".".join(map(str, sys.version_info[:2])),

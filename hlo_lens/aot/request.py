@@ -31,6 +31,7 @@ class Request:
     all_passes: bool = False
     allow_stub_runtime: bool = False
     imports: list[str] = field(default_factory=list)  # sys.path of the process that asks
+    config: dict[str, Any] = field(default_factory=dict)  # and what jax.config says there
 
     def all_flags(self) -> dict[str, Any]:
         """The flags asked for; GPUs have no device here to tune for, so that is turned off."""

@@ -26,6 +26,7 @@ from hlo_lens.aot.reference import build, resolve
 from hlo_lens.aot.request import Request
 from hlo_lens.aot.scrub import Roots
 from hlo_lens.aot.sending import on_mesh, receive
+from hlo_lens.aot.settings import take
 from hlo_lens.aot.specs import DeviceSpec, device_spec
 from hlo_lens.aot.targets import Target
 
@@ -114,6 +115,8 @@ class _Compile:
         stand_ins = _rocm_libraries(request, library) if library and platform == "rocm" else []
         import jax
 
+        # Before anything of the user's is imported or received: it may make arrays.
+        self._keep("config", take(request.config))
         _configure(self.roots)
         if platform == "cuda" and request.allow_stub_runtime:
             stand_ins += answer_for_cudnn()

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from hlo_lens.check.model import Verdict
+from hlo_lens.check.selection import MACHINERY, not_whole
 from hlo_lens.facts import Facts, Finding
-from hlo_lens.facts.findings import LEVELS, PASS_FAILED, PLUGIN_BROKEN, Level
+from hlo_lens.facts.findings import LEVELS, Level
 from hlo_lens.present.reading import gravest_first
 
 NO_WARNING = "error"
-_MACHINERY = (PASS_FAILED.id, PLUGIN_BROKEN.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def judged_by_rules(
 ) -> Checked:
     """The findings of all rules, or of those that globs of `selected` match, without `ignored`."""
     facts.run(one for one in facts.registry.passes if one.rules)
-    broken = tuple(one.message for one in facts.findings if one.rule in _MACHINERY)
+    broken = tuple(one.message for one in facts.findings if one.rule in MACHINERY)
     broken += tuple(_cut_off(facts))
     asked_for = [rule for rule in facts.registry.rules if is_wanted(rule, selected, ignored)]
     wanted = [one for one in gravest_first(facts.findings) if one.rule in asked_for]
@@ -80,13 +80,13 @@ def is_wanted(rule: str, selected: Sequence[str], ignored: Sequence[str]) -> boo
     """Whether a rule is judged: one that globs of `selected` match, or any without, and that none
     of `ignored` does. What tells of the machinery is none."""
     chosen = not selected or _matches(rule, selected)
-    return chosen and not _matches(rule, ignored) and rule not in _MACHINERY
+    return chosen and not _matches(rule, ignored) and rule not in MACHINERY
 
 
 def _cut_off(facts: Facts) -> Iterator[str]:
     for module in facts.program.modules:
-        if module.truncated:
-            yield f"{module.name} is cut off: what stands behind the cut is not known"
+        if why := not_whole(module):
+            yield f"{module.name}: {why}"
 
 
 def _matches(rule: str, globs: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hlo_lens.check.comparing import comparison
+from hlo_lens.check.sentences import without_one_part
 from hlo_lens.facts import Column, Table
 from hlo_lens.hlo.shape import DTYPE_BITS
 from hlo_lens.present.chosen import close
@@ -24,6 +25,7 @@ _TOKEN: Final = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _NUMBERS: Final = frozenset(("int", "float", "bytes", "flops", "bool", "ref"))
+_TEXTS: Final = frozenset(("text", "enum", "json", "refs"))
 _EQUAL: Final = frozenset(("=", "==", "!=", "<>", "IS", "IS NOT", "IN", "NOT IN"))
 
 
@@ -50,11 +52,24 @@ def mistake_in(condition: str, tables: Sequence[Table]) -> str:
 
     tables: those that the condition reads, that of the expectation first.
     """
+    for part, _ in without_one_part(condition):
+        if word := _bare_text(part, tables):
+            return f"{word} is a text, and no text is true: compare it, as in {word} = '…'"
     for compared in _comparisons(condition):
         columns = list(_columns(compared, tables))
         problems = [_problem(column, compared) for column in columns]
         if problems and all(problems):
             return problems[0]
+    return ""
+
+
+def _bare_text(part: str, tables: Sequence[Table]) -> str:
+    """A column of text that stands where a condition does, perhaps behind NOT; "" for none."""
+    word = re.sub(r"^(?:\s|\(|\bNOT\b)+", "", part, flags=re.IGNORECASE).rstrip(" )\n\t")
+    name = _plain(word)
+    if word and tables and name in tables[0].names:
+        column = tables[0].column(name)
+        return name if column.type in _TEXTS else ""
     return ""
 
 

@@ -110,7 +110,8 @@ def from_command_line(text: str) -> dict[str, str]:
     """
     name, colon, rest = text.partition(":")
     said = {"preset": name}
-    for part in rest.split(",") if colon else ():
+    # A comma before another KEY= ends a value; any other belongs to it, as in 1,000 B.
+    for part in re.split(r",(?=[^,=]*=)", rest) if colon else ():
         key, equals, value = (one.strip() for one in part.partition("="))
         if not equals or not key or key == "preset" or key in said:
             raise ExpectationError(

@@ -50,7 +50,7 @@ def read_file(path: str | Path, registry: Registry) -> list[Expectation]:
 def read_text(data: bytes, name: str, registry: Registry) -> list[Expectation]:
     """The expectations of TOML text; `name` is the file's. Raises as `read_file`."""
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number may have too many digits, too
         raise ExpectationError(*_not_toml(name, error)) from None

@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 from hlo_lens.check.literals import mistake_in
 from hlo_lens.check.model import Expectation
-from hlo_lens.facts import Facts, Table
+from hlo_lens.facts import FINDINGS, MEMBERS, Facts, Table
+from hlo_lens.facts.findings import PASS_FAILED, PLUGIN_BROKEN
 from hlo_lens.facts.sqlite import Database, QueryError
 from hlo_lens.files import InputError
 from hlo_lens.hlo import Module
@@ -20,6 +21,8 @@ _NOT_WHOLE: Final = {
     "no-entry": "the text has no ENTRY: it may be cut off",
     "missing-computation": "the text is not whole: {}",
 }
+MACHINERY: Final = (PASS_FAILED.id, PLUGIN_BROKEN.id)
+"""Rules that tell of passes, not of the program."""
 _ALL: Final = 2**31 - 1
 
 
@@ -69,10 +72,16 @@ class Selection:
                 found = self._asked.columns_read(self._sql(condition, ""))
             except QueryError as problem:
                 raise self._mistake(str(problem), place) from None
+            if not self._reads_a_column(condition):
+                raise self._mistake("it reads no column: it holds of every row or of none", place)
             if mistake := mistake_in(condition, self._tables(found)):
                 raise self._mistake(mistake, place)
             read |= found
         return read
+
+    def _reads_a_column(self, condition: str) -> bool:
+        sql = f'SELECT 1 FROM "{self.table.name}" WHERE (\n{condition}\n)'
+        return any(column for _, column in self._asked.columns_read(sql))
 
     def _tables(self, read: Iterable[tuple[str, str]]) -> list[Table]:
         """The tables that are read, that of the expectation first."""
@@ -86,7 +95,7 @@ class Selection:
     def why_not(self) -> str:
         """Why nothing can be said here, whatever the rows are; "" where something can."""
         for name in {self.table.name, *(table for table, _ in self.columns_read)}:
-            if (problem := not_read(self.facts, name)) is not None:
+            if (problem := self._not_read(name)) is not None:
                 return problem
         modules = self.facts.program.modules
         # Passes compare stages, so that a fact about one needs the others.
@@ -99,6 +108,13 @@ class Selection:
         if needed and not all(module.has_metadata for module in looked_at):
             return f"the text has no op_name and no source, which {', '.join(needed)} needs"
         return ""
+
+    def _not_read(self, table: str) -> str | None:
+        if table not in (FINDINGS.name, MEMBERS.name):
+            return not_read(self.facts, table)
+        self.facts.run_all()
+        broken = (one for one in self.facts.findings if one.rule in MACHINERY)
+        return next((one.message for one in broken), None)
 
     def _needs_op_names(self) -> Iterator[str]:
         """What of it a text without metadata cannot tell: columns, or whole tables."""
@@ -114,8 +130,19 @@ class Selection:
     @cached_property
     def records(self) -> dict[int, dict[str, object]]:
         """All rows of the table in this module, by id."""
-        found = self.facts.records_by_module(self.table.name).get(self.position, [])
-        return {id: row for row in found if isinstance(id := row["id"], int)}
+        rows = self.facts.records(self.table.name)
+        return {
+            id: row
+            for row in rows
+            if isinstance(id := row["id"], int) and row["module"] in self._modules
+        }
+
+    @property
+    def _modules(self) -> tuple[int | None, ...]:
+        """The module; where it is the one that runs, with what is said of the whole program."""
+        program = self.facts.program
+        whole = self.position == program.index(program.main)
+        return (self.position, None) if whole else (self.position,)
 
     @cached_property
     def truths(self) -> dict[int, Truth]:
@@ -153,7 +180,8 @@ class Selection:
     def _sql(self, where: str, condition: str) -> str:
         """Each condition stands on lines of its own: it may end in a comment."""
         truths = ", ".join(f"NOT NOT (\n{one or '1'}\n)" for one in (where, condition))
-        rows = f'"{self.table.name}" WHERE module = {self.position}'
+        of_all = " OR module IS NULL" if None in self._modules else ""
+        rows = f'"{self.table.name}" WHERE (module = {self.position}{of_all})'
         return f"SELECT id, {truths} FROM {rows} ORDER BY id"
 
     def _mistake(self, problem: str, place: str = "") -> InputError:

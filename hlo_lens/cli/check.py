@@ -6,7 +6,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -17,6 +17,7 @@ from hlo_lens.cli.common import (
     answer_is_no,
     bad_input_told,
     choice_options,
+    describe,
     error,
     one_program,
     open_output,
@@ -26,6 +27,7 @@ from hlo_lens.cli.common import (
     words,
 )
 from hlo_lens.cli.page import width_of, write_lines
+from hlo_lens.files import InputError
 
 if TYPE_CHECKING:
     from hlo_lens.check.baseline import Allowed
@@ -47,8 +49,11 @@ def _reports(
         if kind not in _REPORTS or not mark or not file:
             raise click.BadParameter(f"{one!r} is not KIND=FILE with KIND of {', '.join(_REPORTS)}")
         found.append((kind, file))
-    if sum(file == "-" for _, file in found) > 1:
-        raise click.BadParameter("standard output can hold one report")
+    files = [file for _, file in found]
+    for file in files:
+        if files.count(file) > 1:
+            what = "standard output" if file == "-" else file
+            raise click.BadParameter(f"{what} can hold one report")
     return found
 
 
@@ -147,6 +152,9 @@ def command(
     """
     from hlo_lens.facts import Facts
 
+    for file in (*files, *expected, *filter(None, (against,))):
+        if file in [report for _, report in reports]:
+            raise click.UsageError(f"--report would overwrite {file}")
     if allowed and against is None:
         raise click.UsageError("--allow-change is for a comparison: give --against GOOD")
     if against == "-" and "-" in files:
@@ -163,15 +171,15 @@ def command(
     by_rules = not others or bool(select or ignore)
     found = [Facts(one) for one in programs(files, module=module, stage=stage)]
     checked: list[Checked] = []
-    with bad_input_told():
-        for one in found:
-            verdicts = _verdicts(one, expectations, good, changes, checks)
-            checked.append(_checked(one, verdicts, by_rules, fail_on, select, ignore))
-    _write(checked, fail_on, reports)
+    for one in found:
+        verdicts = _verdicts(one, expectations, good, changes, checks)
+        checked.append(_checked(one, verdicts, by_rules, fail_on, select, ignore))
+    # Before anything is written: a closed pipe changes no answer.
     if any(one.failed(fail_on) for one in checked):
         answer_is_no()
     if any(one.not_judged for one in checked):
         state().worst(FAILED)
+    _write(checked, fail_on, reports)
 
 
 def _verdicts(
@@ -184,15 +192,28 @@ def _verdicts(
     if expectations:
         from hlo_lens.check.judging import judge
 
-        yield from judge(facts, expectations)
+        yield from judge(facts, expectations, mistake=_tell_once)
     if good is not None:
         from hlo_lens.check.baseline import unchanged
 
-        yield from unchanged(good, facts, allowed)
+        try:
+            yield from unchanged(good, facts, allowed)
+        except InputError as problem:
+            _tell_once(problem)
     for file in checks:
         from hlo_lens.check.filechecking import file_checked
 
-        yield file_checked(facts, file)
+        try:
+            yield file_checked(facts, file)
+        except (InputError, OSError) as problem:
+            _tell_once(problem)
+
+
+def _tell_once(problem: Exception) -> None:
+    """A mistake of a file is the same for every program."""
+    sentence = describe(problem) or str(problem)
+    if sentence not in state().errors:
+        error(sentence)
 
 
 def _checked(
@@ -259,27 +280,26 @@ def _allowed(texts: Sequence[str]) -> list[Allowed]:
 
 
 def _write(checked: Sequence[Checked], fail_on: Level, reports: Sequence[tuple[str, str]]) -> None:
-    """The page for people, on standard error where a report takes standard output; the reports;
-    and annotations where a GitHub workflow runs this."""
+    """The reports; the page for people, on standard error where a report takes standard output; and
+    annotations where a GitHub workflow runs this."""
     from hlo_lens.check.terminal import as_lines
 
-    problems = state().errors
+    problems = tuple(state().errors)
     if not checked and not problems:
         return
+    for kind, file in sorted(reports, key=lambda report: report[1] == "-"):
+        from hlo_lens.check.reports import report_text
+
+        with bad_input_told(), _opened(file) as stream:
+            stream.write(report_text(kind, checked, fail_on, problems))
     page = sys.stderr if any(file == "-" for _, file in reports) else sys.stdout
-    if checked:
+    if any(one.verdicts or one.rules or one.broken for one in checked):
         with _no_commands(page):
             write_lines(as_lines(checked, width=width_of(page)), page)
-    if not reports and not _in_a_github_workflow():
-        return
-    from hlo_lens.check.reports import github_annotations, report_text
-
     if _in_a_github_workflow():
+        from hlo_lens.check.reports import github_annotations
+
         page.writelines(f"{one}\n" for one in github_annotations(checked, fail_on, problems))
-    with ExitStack() as opened:
-        for kind, file in reports:
-            stream = opened.enter_context(_opened(file))
-            stream.write(report_text(kind, checked, fail_on, problems))
 
 
 def _opened(file: str) -> AbstractContextManager[IO[str]]:

@@ -337,6 +337,8 @@ def bad_input_told() -> Iterator[None]:
     """Tell of bad input on stderr (exit code 2 at the end) and go on behind the block."""
     try:
         yield
+    except BrokenPipeError:  # of what is written: nothing is wrong with what is read
+        raise
     except (ValueError, OSError) as problem:
         sentence = describe(problem)
         if sentence is None:

@@ -300,3 +300,92 @@ def test_what_adds_most_to_a_sum_is_told_first() -> None:
     assert [row.name for row in verdict.offenders] == ["r1", "r2", "last"]
     given = {"table": "collectives", "min": "loop_depth", "is": "> 1"}
     assert judged(LOOP, **given).offenders[0].name == "last"
+
+
+# `inner` is called in the loop and in front of it: nobody knows in which loop its all-reduce runs.
+SHARED = LOOP.replace(
+    "body {",
+    """inner {
+  x = f32[8] parameter(0)
+  ROOT shared = f32[8] all-reduce(x), replica_groups={{0,1}}, to_apply=add
+}
+
+body {""",
+).replace(
+    "  r1 = f32[8] all-reduce(x)",
+    "  y = f32[8] call(x), to_apply=inner\n  r1 = f32[8] all-reduce(y)",
+)
+SHARED = SHARED.replace("tuple(zero, x)", "tuple(zero, first)").replace(
+    "  init =", "  first = f32[8] call(x), to_apply=inner\n  init ="
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "expected"),
+    [
+        (SHARED, {"count": 2}, "not judged"),  # or three
+        (SHARED, {"count": ">= 2"}, "not judged"),  # and elsewhere one
+        (SHARED, {"count": 1}, "failed"),
+        (SHARED, {"count": ">= 0"}, "passed"),
+        (UNNAMED, {"where": "phase = 'fwd'", "count": ">= 2"}, "failed"),  # in no loop
+        (LOOP, {"where": "loop IS NULL", "sum": "wire_bytes", "is": "<= 1 B"}, "failed"),
+        (LOOP, {"where": "loop IS NULL", "max": "wire_bytes", "is": "<= 1 B"}, "failed"),
+        (LOOP, {"where": "loop IS NULL", "min": "wire_bytes", "is": "== 0"}, "failed"),
+    ],
+    ids=str,
+)
+def test_what_runs_in_an_iteration_is_not_guessed(
+    text: str, given: dict[str, Any], expected: str
+) -> None:
+    assert outcome(text, **given, per="loop execution") == expected
+
+
+def test_a_loop_that_holds_only_what_is_perhaps_meant_is_against_nothing() -> None:
+    text = LOOP.replace('transpose(jvp())/first"', 'first"').replace(
+        ', metadata={op_name="jit(f)/transpose(jvp())/second"}', ""
+    )
+    text = text.replace(', metadata={op_name="jit(f)/first"}', "")
+    given = {"where": "phase = 'fwd'", "count": ">= 3", "per": "loop execution"}
+    assert outcome(text, **given) == "not judged"
+
+
+def test_numbers_beyond_what_a_float_holds_are_exact() -> None:
+    trips = 'body=body, backend_config={"known_trip_count":{"n":"4503599627370497"}}'
+    text = LOOP.replace("body=body", trips)
+    given = {"where": "loop_depth = 1", "sum": "wire_bytes", "per": "step"}
+    exact = 4503599627370497 * 64
+    assert outcome(text, **{**given, "is": f"== {exact} B"}) == "passed"
+    assert outcome(text, **{**given, "is": f"<= {exact - 1} B"}) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("condition", "says"),
+    [
+        ("1", "it reads no column: it holds of every row or of none"),
+        ("'1'", "it reads no column"),
+        ("0 = 1", "it reads no column"),
+        ("dtype", "dtype is a text, and no text is true"),
+        ("overlapped AND NOT (dtype)", "dtype is a text"),
+    ],
+)
+def test_a_condition_that_never_differs_is_a_mistake(condition: str, says: str) -> None:
+    with pytest.raises(InputError, match=re.escape(says)):
+        judged(LOOP, table="collectives", every=condition)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (LOOP[: LOOP.index("ENTRY")], "the text has no ENTRY: it may be cut off"),
+        (LOOP.replace("condition=cond", "condition=lost"), "the text is not whole: %w calls %lost"),
+    ],
+)
+def test_a_text_that_is_not_whole_is_not_judged(text: str, why: str) -> None:
+    verdict = judged(text, table="collectives", count=0)
+    assert (verdict.outcome, verdict.why.startswith(why)) == ("not judged", True)
+
+
+def test_a_question_that_has_no_answer_here_is_not_judged() -> None:
+    condition = "json_extract('{', '$.a') = name"
+    verdict = judged(LOOP, table="collectives", none=condition)
+    assert (verdict.outcome, "malformed JSON" in verdict.why) == ("not judged", True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,7 +123,7 @@ def test_rules_cannot_be_judged_on_a_text_that_is_cut_off(cli: Cli, tmp_path: Pa
     path.write_text(LOOP[: LOOP.rindex("ROOT last")])
     ran = cli("check", path)
     assert ran.code == 2
-    assert "? step is cut off: what stands behind the cut is not known" in ran.out
+    assert "? step: the text is cut off: what stands behind the cut is not known" in ran.out
 
 
 def test_names_give_no_commands_to_a_workflow(
@@ -129,3 +133,34 @@ def test_names_give_no_commands_to_a_workflow(
     first, *page = cli("check", text).out.splitlines()
     assert first.startswith("::stop-commands::")
     assert f"::{first.removeprefix('::stop-commands::')}::" in page
+
+
+def test_a_mistake_in_one_expectation_leaves_the_others(
+    cli: Cli, text: Path, tmp_path: Path
+) -> None:
+    file = gate(tmp_path, "count = 4\n[[expect]]\ntable = 'loops'\nevery = 'trips = 4'")
+    ran = cli("check", text, text, "--expect", file, "--filecheck", tmp_path / "none.check")
+    assert ran.code == 2
+    assert ran.out.count("✗ collectives-count") == 2
+    assert ran.err.count("gate.toml:6: no column trips") == 1
+    assert ran.err.count("none.check: no such file") == 1
+
+
+def test_findings_are_rows_too(cli: Cli, tmp_path: Path) -> None:
+    padded = Path(__file__).parents[2] / "fixtures/hlo/moe/ragged-layer/rocm-gfx950"
+    file = tmp_path / "gate.toml"
+    file.write_text("[[expect]]\ntable = 'findings'\nnone = \"rule = 'ragged-dense-padded'\"\n")
+    assert cli("check", padded, "--expect", file).code == 1
+    file.write_text("[[expect]]\ntable = 'findings'\nany = \"rule = 'ragged-dense-padded'\"\n")
+    assert cli("check", padded, "--expect", file).code == 0
+
+
+def test_a_closed_pipe_changes_no_answer_and_loses_no_report(text: Path, tmp_path: Path) -> None:
+    file, report = gate(tmp_path, "count = 4"), tmp_path / "report.json"
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "hlo_lens", "check", text, "--expect", file]
+    command += ["--report", f"json={report}"]
+    ran = subprocess.run([str(one) for one in command], stdout=write, check=False)
+    os.close(write)
+    assert (ran.returncode, json.loads(report.read_text())["exit_code"]) == (1, 1)

@@ -138,3 +138,22 @@ def test_the_summary_of_a_step_is_appended_to(
     for _ in range(2):
         cli("check", "step.hlo", "--expect", "gate.toml", "--report", f"markdown={summary}")
     assert summary.read_text().count("## ❌ hlolens check") == 2
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_report_that_cannot_be_written_leaves_the_others(
+    cli: Cli, tmp_path: Path, first: bool
+) -> None:
+    bad = ("--report", f"sarif={tmp_path / 'none' / 'x.sarif'}")
+    good = ("--report", f"json={tmp_path / 'x.json'}")
+    ran = cli("check", "step.hlo", "--expect", "gate.toml", *bad, *good)
+    assert (ran.code, (tmp_path / "x.json").exists()) == (2, True)
+    assert "x.sarif" in ran.err
+
+
+def test_a_report_takes_the_place_of_nothing_else(cli: Cli) -> None:
+    twice = ("--report", "json=x", "--report", "sarif=x")
+    assert "x can hold one report" in cli("check", "step.hlo", *twice).err
+    for file in ("step.hlo", "gate.toml"):
+        ran = cli("check", "step.hlo", "--expect", "gate.toml", "--report", f"json={file}")
+        assert (ran.code, f"--report would overwrite {file}" in ran.err) == (2, True)

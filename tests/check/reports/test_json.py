@@ -61,6 +61,7 @@ def test_a_verdict_has_all_that_was_judged(outcome: Outcome) -> None:
         "expected": "collectives where phase = 'bwd': none at all",
         "found": "1 row",
         "why": "",
+        "remark": "",
         "because": "it is | summed\nonce",
         "place": "gate.toml:7",
         "nearest": "",
