@@ -80,9 +80,9 @@ def compile(
     `fn` is a function, jitted or not; `args` are arrays or `jax.ShapeDtypeStruct`s, of which only
     shape, dtype and sharding are used. A `NamedSharding` is taken to the target's devices by the
     names of its axes, so that it may be over any mesh, an abstract one too; an argument without
-    one is whole on every device. What `jax.config` says here of the programs that jax makes, such as
-    x64, holds there. `mesh` gives the axes ({"fsdp": 8} or "fsdp=8"); without it, that
-    of the arguments' shardings, or one axis "devices".
+    one is whole on every device. What `jax.config` says of programs, such as x64, holds for this
+    one. `mesh` gives the axes ({"fsdp": 8} or "fsdp=8"); without it, that of the arguments'
+    shardings, or one axis "devices".
 
     `flags` are XLA's ("--xla_gpu_enable_triton_gemm=false"). `out` is a folder to keep (without
     it, one that is removed when Python ends), `timeout` is in seconds. `all_passes` keeps the text
