@@ -6,6 +6,7 @@ SQL knows three truths, and so does a verdict: what is NULL is not judged, unles
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,17 +29,19 @@ def judge(
     expectations: Iterable[Expectation],
     *,
     mistake: Callable[[InputError], None] | None = None,
+    asked: Database | None = None,
 ) -> list[Verdict]:
-    """What came of each expectation on the program of `facts`.
+    """What came of each expectation on the program of `facts`; `asked` is a database of these alone
+    that somebody keeps.
 
     SQL that cannot be read is a mistake of the file, whatever the program is: it goes to `mistake`,
     and the others are judged; without that, it is raised.
     """
     found: list[Verdict] = []
-    with Database((facts,)) as asked:
+    with Database((facts,)) if asked is None else nullcontext(asked) as database:
         for one in expectations:
             try:
-                found.append(_judged(facts, one, asked))
+                found.append(_judged(facts, one, database))
             except InputError as problem:
                 if mistake is None:
                     raise

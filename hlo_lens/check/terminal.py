@@ -31,14 +31,42 @@ def as_lines(checked: Sequence[Checked], *, width: int | None = None) -> Iterato
     width = width or PROSE
     for one in checked:
         yield line(Span(program_text(one), "bold"))
-        for verdict in one.verdicts:
-            yield from _verdict(verdict, width)
+        yield from _verdicts(one.verdicts, width)
         where = places(one)
         for finding in (*one.failing, *one.others):
             yield from _finding(finding, where, width)
         for why in one.broken:
             yield from map(line, folded(f"? {visible(why)}", width, indent="  ", hanging="    "))
     yield line(counts(checked))
+
+
+def _verdicts(verdicts: Sequence[Verdict], width: int) -> Iterator[Line]:
+    """A line each; of a baseline, one for all tables of a stage of which there is nothing to say,
+    where the first of them stands."""
+    unchanged: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if _is_plain(verdict):
+            stage, table = _parts(verdict)
+            unchanged.setdefault(stage, []).append(table)
+    for verdict in verdicts:
+        if not _is_plain(verdict):
+            yield from _verdict(verdict, width)
+        elif tables := unchanged.pop(stage := _parts(verdict)[0], None):
+            mark, style = _MARKS["passed"]
+            text = f"{mark} unchanged{stage and ' in '}{stage}: {', '.join(tables)}"
+            first, *others = folded(text, width, indent="  ", hanging=" " * 6)
+            yield line("  ", Span(mark, style), first.removeprefix(f"  {mark}"))
+            yield from map(line, others)
+
+
+def _is_plain(verdict: Verdict) -> bool:
+    return verdict.kind == "baseline" and verdict.outcome == "passed" and not remark(verdict)
+
+
+def _parts(verdict: Verdict) -> tuple[str, str]:
+    """The stage, "" for the one that runs, and the table of `unchanged-TABLE-STAGE`."""
+    table, _, stage = visible(verdict.id).removeprefix("unchanged-").partition("-")
+    return stage, table
 
 
 def _verdict(verdict: Verdict, width: int) -> Iterator[Line]:
@@ -50,7 +78,15 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[Line]:
         if text := remark(verdict):
             yield from map(line, folded(text, width, indent=" " * 6, hanging=" " * 8))
         return
+    yield from detail(verdict, width)
+
+
+def detail(verdict: Verdict, width: int = PROSE, *, but: Sequence[str] = ()) -> Iterator[Line]:
+    """What stands below the name of a verdict that has not passed; without the words of `but`,
+    which are said elsewhere."""
     for word, (first, *others) in told(verdict):
+        if word in but:
+            continue
         yield from map(line, folded(f"{word}: {first}", width, indent=" " * 6, hanging=" " * 8))
         for each in others:
             yield from map(line, folded(each, width, indent=" " * 8, hanging=" " * 8))

@@ -216,7 +216,8 @@ def connect(facts: Sequence[Facts], tables: Iterable[str] | None = None) -> sqli
 
     None fills all, which runs every pass. Raises `UnknownTableError` for a name that is no table.
     """
-    connection = sqlite3.connect(":memory:", isolation_level=None)
+    # One that is kept may be closed by the garbage collector, which runs in any thread.
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
     known = _tables(facts)
     for table in known:
