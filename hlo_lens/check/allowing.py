@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from hlo_lens.check.literals import mistake_in
 from hlo_lens.facts import FINDINGS, Facts, Registry, Table, UnknownTableError
 from hlo_lens.facts.sqlite import QueryError, check_condition, columns_read, run_query
 from hlo_lens.files import InputError
@@ -48,8 +49,8 @@ class Allowed:
     table: whose rows may differ; `instructions` are the instructions themselves. what: columns in
     which rows that both sides have may differ, `loop` for the loop that they stand in; `added` and
     `removed` for rows that one side alone has; `changed` for every column. Without any: all of
-    that. where: an SQL condition that has to hold of the row on each side that has it; "" for every
-    row.
+    that. where: an SQL condition that has to hold of the row on each side that has it, as it is
+    written; "" for every row.
     """
 
     table: str
@@ -75,7 +76,7 @@ def allowed_change(text: str, registry: Registry) -> Allowed:
     what = tuple(dict.fromkeys(one.strip() for one in said))
     for one in what:
         _check_what(table, one)
-    return Allowed(table.name, what, " ".join((match["where"] or "").split()))
+    return Allowed(table.name, what, match["where"] or "")
 
 
 def _table(name: str, registry: Registry) -> Table:
@@ -112,24 +113,21 @@ def _check_what(table: Table, what: str) -> None:
 
 class Meant:
     """Tells what of a difference is not meant, and remembers which of the changes that are allowed
-    there were. Raises `InputError` for a condition that cannot be read."""
+    there were. Raises `InputError` for a condition that cannot be read, or that holds of nothing
+    because a column never is what it is compared with."""
 
     def __init__(self, good: Facts, facts: Facts, allowed: Sequence[Allowed]) -> None:
         self._sides = good, facts
-        self._allowed = tuple(dict.fromkeys(allowed))
+        self.all = tuple(dict.fromkeys(allowed))
         self._found: set[Allowed] = set()
-        self._rows: dict[tuple[Allowed, int], frozenset[Key]] = {}
-        for one in self._allowed:
+        self._truths: dict[tuple[Allowed, int], dict[Key, bool | None]] = {}
+        for one in self.all:
             if one.where:
-                try:
-                    check_condition((facts,), one.table, one.where)
-                    columns_read((facts,), _sql(one))
-                except QueryError as problem:
-                    raise _mistake(one, problem) from None
+                _check_condition(one, facts)
 
     def of(self, table: str) -> list[Allowed]:
         """What is allowed of a table."""
-        return [one for one in self._allowed if one.table == table]
+        return [one for one in self.all if one.table == table]
 
     def not_there(self, table: str) -> list[Allowed]:
         """What is allowed of a table and was not met so far."""
@@ -137,19 +135,25 @@ class Meant:
 
     def left(
         self, table: str, parts: frozenset[str], old: Key | None, new: Key | None
-    ) -> frozenset[str]:
-        """Of what differs, that which is not allowed.
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """Of what differs, that which is not allowed, and that of which it is not known.
 
         parts: `added`, `removed`, or the columns that changed. old, new: the row on each side, None
         for one that has it not.
         """
         covered: set[str] = set()
+        perhaps: set[str] = set()
         for one in self.of(table):
             its = _covered(one, parts)
-            if its and all(self._holds(one, at, key) for at, key in enumerate((old, new)) if key):
+            if not its:
+                continue
+            truths = {self._truth(one, at, key) for at, key in enumerate((old, new)) if key}
+            if truths == {True}:
                 self._found.add(one)
                 covered |= its
-        return parts - covered
+            elif False not in truths:
+                perhaps |= its
+        return parts - covered - perhaps, frozenset(perhaps - covered)
 
     def unknown(self, table: str) -> str | None:
         """Why it is not known which rows the conditions about a table mean; None where it is."""
@@ -163,16 +167,51 @@ class Meant:
                         return problem
         return None
 
-    def _holds(self, allowed: Allowed, side: int, key: Key) -> bool:
+    def _truth(self, allowed: Allowed, side: int, key: Key) -> bool | None:
+        """Whether the condition holds of a row; None where that is not known."""
         if not allowed.where:
             return True
-        if (allowed, side) not in self._rows:
-            try:
-                rows = run_query((self._sides[side],), _sql(allowed), limit_rows=_ALL).rows
-            except QueryError as problem:
-                raise _mistake(allowed, problem) from None
-            self._rows[allowed, side] = frozenset((row[0], row[1]) for row in rows)
-        return key in self._rows[allowed, side]
+        if (allowed, side) not in self._truths:
+            self._truths[allowed, side] = self._all_truths(allowed, self._sides[side])
+        return self._truths[allowed, side].get(key)
+
+    def _all_truths(self, allowed: Allowed, facts: Facts) -> dict[Key, bool | None]:
+        try:
+            rows = run_query((facts,), _sql(allowed), limit_rows=_ALL).rows
+        except QueryError as problem:
+            raise _mistake(allowed, str(problem)) from None
+        modules = facts.program.modules
+        nameless = {at for at, module in enumerate(modules) if not module.has_metadata}
+        if not nameless or not _needs_op_names(allowed, facts):
+            nameless = set()
+        return {
+            (module, id): None if truth is None or module in nameless else bool(truth)
+            for module, id, truth in rows
+        }
+
+
+def _check_condition(allowed: Allowed, facts: Facts) -> None:
+    try:
+        check_condition((facts,), allowed.table, allowed.where)
+        read = columns_read((facts,), _sql(allowed, "1"))
+    except QueryError as problem:
+        raise _mistake(allowed, str(problem)) from None
+    if not any(column for _, column in read):
+        raise _mistake(allowed, "it reads no column: it holds of every row or of none")
+    names = dict.fromkeys((allowed.table, *(table for table, _ in read)))
+    if mistake := mistake_in(allowed.where, [facts.table(name) for name in names]):
+        raise _mistake(allowed, mistake)
+
+
+def _needs_op_names(allowed: Allowed, facts: Facts) -> bool:
+    """Whether the condition reads what a text without op_names cannot tell."""
+    for name, column in columns_read((facts,), _sql(allowed, "1")):
+        table = facts.table(name)
+        if name != allowed.table and table.needs_op_names:
+            return True
+        if column and table.column(column).needs_op_names:
+            return True
+    return False
 
 
 def _covered(allowed: Allowed, parts: frozenset[str]) -> frozenset[str]:
@@ -188,9 +227,13 @@ def _covered(allowed: Allowed, parts: frozenset[str]) -> frozenset[str]:
     return parts & named
 
 
-def _sql(allowed: Allowed) -> str:
-    return f'SELECT module, id FROM "{allowed.table}" WHERE (\n{allowed.where}\n)'
+def _sql(allowed: Allowed, shown: str = "") -> str:
+    """Every row with what the condition says of it, or `shown` of those for which it holds. It
+    stands on lines of its own: it may end in a comment."""
+    if shown:
+        return f'SELECT {shown} FROM "{allowed.table}" WHERE (\n{allowed.where}\n)'
+    return f'SELECT module, id, NOT NOT (\n{allowed.where}\n) FROM "{allowed.table}"'
 
 
-def _mistake(allowed: Allowed, problem: QueryError) -> InputError:
-    return InputError(f"{_OPTION} {visible(str(allowed))}", str(problem))
+def _mistake(allowed: Allowed, problem: str) -> InputError:
+    return InputError(f"{_OPTION} {visible(str(allowed))}", problem)

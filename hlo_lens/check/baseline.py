@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 from hlo_lens.check.allowing import (
     ADDED,
@@ -16,6 +16,13 @@ from hlo_lens.check.allowing import (
     Allowed,
     Meant,
     allowed_change,
+)
+from hlo_lens.check.comparable import (
+    BASELINE,
+    THIS,
+    lone_side_files,
+    why_not,
+    without_lone_side_files,
 )
 from hlo_lens.check.differing import (
     Differing,
@@ -39,7 +46,6 @@ from hlo_lens.facts import FINDINGS, Facts
 from hlo_lens.facts.findings import PASS_FAILED, PLUGIN_BROKEN
 from hlo_lens.present.quantities import count_text, visible
 from hlo_lens.present.reading import not_read
-from hlo_lens.program import UNKNOWN
 
 __all__ = ["Allowed", "allowed_change", "unchanged"]
 
@@ -47,69 +53,83 @@ _MOST_OFFENDERS: Final = 20
 _MOST_SUMS: Final = 4
 _MOST_COLUMNS: Final = 6  # that are named one by one
 
+_Rows: TypeAlias = tuple[tuple[Differing, frozenset[str]], ...]
+"""Rows that differ, each with the parts that matter."""
+
 
 def unchanged(good: Facts, facts: Facts, allowed: Sequence[Allowed]) -> Iterator[Verdict]:
     """A verdict for each table that `diff` compares and one for the instructions, of each stage
     that both programs have, the one that runs first.
 
-    A stage is not judged where one side cannot tell what the other does: a text that is cut off or
-    has no op_names, shapes of whole arrays against those of one device, a stage that is not there.
-    Raises `InputError` for a condition of `allowed` that cannot be read.
+    A stage of `good` is not judged where one side cannot tell what the other does: a text that is
+    not whole or has no op_names, shapes of whole arrays against those of one device, a stage that
+    is not there. A table is not where rows differ only in what one side does not know. Stages that
+    `facts` alone has are told. Raises `InputError` for a condition of `allowed` that cannot be
+    read.
     """
     meant = Meant(good, facts, allowed)
     try:
         pairs = stage_pairs(good.program, facts.program)
-    except NothingInCommonError as problem:
-        yield _not_judged("unchanged", good, None, str(problem))
+    except NothingInCommonError:
+        has = (
+            f"{who} has {', '.join(one.program.stages)}"
+            for who, one in ((BASELINE, good), (THIS, facts))
+        )
+        why = visible(f"no stage in common: {'; '.join(has)}")
+        yield _not_judged("unchanged", good, None, why)
         return
-    why = {(at, to): _why_not(good, facts, at, to) for _, at, to in pairs}
-    if None in why.values():
-        diff = compare(good, facts)
-        stages = [
-            _Stage(diff, one, meant)
-            for one in sorted(diff.stages, key=lambda one: one is not diff.main)
-            if why[one.old, one.new] is None
-        ]
-        for one in stages:  # what is met in one stage is worth allowing in all
-            one.sort_out()
-        for one in stages:
-            yield from one.verdicts()
-    for (at, _), reason in why.items():
+    reasons = {(at, to): why_not(good, facts, at, to) for _, at, to in pairs}
+    comparable = [pair for pair, reason in reasons.items() if reason is None]
+    if comparable:
+        verdicts = _verdicts(good, facts, comparable, meant)
+        yield _with_lone_stages(next(verdicts), facts, {to for _, _, to in pairs})
+        yield from verdicts
+    for (at, _), reason in reasons.items():
         if reason is not None:
             yield _not_judged(_id("unchanged", good, at), good, at, reason)
     both = good.program.stages[pairs[0][1]]
     for at, name in enumerate(good.program.stages):
-        if at not in {position for position, _ in why}:
-            reason = f"this program has no {name}; --stage {both} compares what both have"
+        if at not in {position for position, _ in reasons}:
+            reason = f"{THIS} has no {name}; --stage {both} compares what both have"
             yield _not_judged(_id("unchanged", good, at), good, at, visible(reason))
 
 
-def _why_not(good: Facts, facts: Facts, at: int, to: int) -> str | None:
-    """Why two modules cannot be compared so that no difference means that there is none."""
-    sides = (("the baseline", good, at), ("this program", facts, to))
-    modules = [one.program.modules[position] for _, one, position in sides]
-    for (who, *_), module in zip(sides, modules, strict=True):
-        if module.truncated:
-            return f"the text of {who} is cut off: what stands behind the cut is not known"
-    named = [module.has_metadata for module in modules]
-    if named[0] != named[1]:
-        who = sides[named[0]][0]
-        return (
-            f"the text of {who} has no op_names, the other has: phases, what is kept and what is"
-            " replayed are not known there"
-        )
-    stages = [one.program.stages[position] for _, one, position in sides]
-    if stages[0] != stages[1] and UNKNOWN not in stages:
-        return visible(f"the baseline is {stages[0]}, this program is {stages[1]}")
-    scopes = [
-        row["size_scope"]
-        for _, one, position in sides
-        for row in one.records_by_module("modules").get(position, ())
-        if row["size_scope"] is not None
+def _verdicts(
+    good: Facts, facts: Facts, pairs: Sequence[tuple[int, int]], meant: Meant
+) -> Iterator[Verdict]:
+    """Those on the stages that can be compared."""
+    stages = _sorted_out(good, facts, pairs, meant)
+    lone_files = lone_side_files(good, facts)
+    if lone_files and any(outcome.left for one in stages for outcome in one.outcomes.values()):
+        alike = without_lone_side_files(good, facts)
+        plain = _sorted_out(*alike, pairs, Meant(*alike, meant.all))
+        for one, its in zip(stages, plain, strict=True):
+            one.leave_open(its)
+    for one in stages:
+        yield from one.verdicts(lone_files)
+
+
+def _sorted_out(
+    good: Facts, facts: Facts, pairs: Sequence[tuple[int, int]], meant: Meant
+) -> list[_Stage]:
+    diff = compare(good, facts)
+    stages = [
+        _Stage(diff, one, meant)
+        for one in sorted(diff.stages, key=lambda one: one is not diff.main)
+        if (one.old, one.new) in pairs
     ]
-    if len(set(scopes)) > 1:
-        return f"the shapes of the baseline are {scopes[0]}, those of this program {scopes[1]}"
-    return None
+    for one in stages:  # what is met in one stage is worth allowing in all
+        one.sort_out()
+    return stages
+
+
+def _with_lone_stages(verdict: Verdict, facts: Facts, compared: Collection[int]) -> Verdict:
+    """The verdict, with the stages that the baseline says nothing about."""
+    lone = [name for at, name in enumerate(facts.program.stages) if at not in compared]
+    if not lone:
+        return verdict
+    told = visible(f"{BASELINE} has no {', '.join(lone)}: not compared")
+    return replace(verdict, found="; ".join(filter(None, (verdict.found, told))))
 
 
 # ---------------------------------------------------------------------------------- a stage
@@ -117,13 +137,16 @@ def _why_not(good: Facts, facts: Facts, at: int, to: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What differs of a table: the rows that may not, each with the parts that may not; the parts
-    of each row that differs as it may; and the number of rows that do not differ."""
+    """What differs of a table: the rows that may not, and those of which that is not known, each
+    with the parts that may not; the parts of each row that differs as it may; and the number of
+    rows that do not differ. by_files: whether only side files make what is not known."""
 
     table: str
-    left: tuple[tuple[Differing, frozenset[str]], ...]
+    left: _Rows
+    open: _Rows
     as_allowed: tuple[frozenset[str], ...]
     same: int
+    by_files: bool = False
 
 
 class _Stage:
@@ -145,36 +168,49 @@ class _Stage:
 
     def _sort_out(self, table: str, differing: Iterable[Differing], same: int) -> None:
         left: list[tuple[Differing, frozenset[str]]] = []
+        open: list[tuple[Differing, frozenset[str]]] = []
         as_allowed: list[frozenset[str]] = []
         for one in differing:
-            parts = self.meant.left(table, one.parts, one.old, one.new)
-            if parts:
-                left.append((one, parts))
+            parts, perhaps = self.meant.left(table, one.parts, one.old, one.new)
+            if parts - one.unknown:
+                left.append((one, parts | perhaps))
+            elif parts or perhaps:
+                open.append((one, parts | perhaps))
             else:
                 as_allowed.append(one.parts)
-        self.outcomes[table] = _Outcome(table, tuple(left), tuple(as_allowed), same)
+        self.outcomes[table] = _Outcome(table, tuple(left), tuple(open), tuple(as_allowed), same)
 
-    def verdicts(self) -> Iterator[Verdict]:
+    def leave_open(self, plain: _Stage) -> None:
+        """Leave open what differs only by side files that one of the programs has. plain: the same
+        stage without these."""
+        for table, its in self.outcomes.items():
+            if its.left and not plain.outcomes[table].left:
+                open = (*its.left, *its.open)
+                self.outcomes[table] = replace(its, left=(), open=open, by_files=True)
+
+    def verdicts(self, lone_files: str) -> Iterator[Verdict]:
         for one in self.stage.tables:
-            yield self._verdict(one.table.name, one)
-        yield self._verdict(INSTRUCTIONS, None)
+            yield self._verdict(one.table.name, one, lone_files)
+        yield self._verdict(INSTRUCTIONS, None, lone_files)
 
-    def _verdict(self, table: str, one: TableDiff | None) -> Verdict:
+    def _verdict(self, table: str, one: TableDiff | None, lone_files: str) -> Verdict:
         id = _id(f"unchanged-{table}", self.diff.old, self.stage.old)
         if (why := self._not_known(table)) is not None:
             return _not_judged(id, self.diff.old, self.stage.old, why, table)
         outcome = self.outcomes[table]
-        failed = bool(outcome.left)
+        rows = outcome.left or outcome.open
+        passes = f"it passes with --allow-change {_covering(outcome)}" if rows else ""
         return Verdict(
             id,
             "baseline",
-            "failed" if failed else "passed",
+            "failed" if outcome.left else "not judged" if outcome.open else "passed",
             _expected(self.diff.old, self.stage.old, table, self.meant.of(table)),
             self._found(outcome, one),
-            offenders=tuple(each.told(parts) for each, parts in outcome.left[:_MOST_OFFENDERS]),
-            against=len(outcome.left),
-            nearest=f"it passes with --allow-change {_covering(outcome)}" if failed else "",
-            command=self._command(table) if failed else "",
+            why=_why_open(outcome, lone_files) if rows is outcome.open else "",
+            offenders=tuple(each.told(parts) for each, parts in rows[:_MOST_OFFENDERS]),
+            against=len(rows),
+            nearest=passes,
+            command=self._command(table) if rows else "",
             module=self.stage.new,
         )
 
@@ -196,11 +232,13 @@ class _Stage:
 
     def _found(self, outcome: _Outcome, one: TableDiff | None) -> str:
         told = [_counts(parts for _, parts in outcome.left)]
+        if outcome.open:
+            told.append(f"perhaps {_counts(parts for _, parts in outcome.open)}")
         if outcome.as_allowed:
             told.append(f"{_counts(outcome.as_allowed)}, as allowed")
-        if outcome.left:
+        if outcome.left or outcome.open:
             told += [f"{count_text(outcome.same)} unchanged"] if outcome.same else []
-            told += [", ".join(self._sums(one))] if one is not None else []
+            told += [", ".join(self._sums(one))] if outcome.left and one is not None else []
         else:
             told += [
                 f"--allow-change {visible(_quoted(idle))} was not needed"
@@ -252,11 +290,33 @@ def _counts(left: Iterable[frozenset[str]]) -> str:
     )
 
 
+def _why_open(outcome: _Outcome, lone_files: str) -> str:
+    """Why it is not known whether rows differ as they may not."""
+    if outcome.by_files:
+        return f"what differs only a side file tells: {lone_files}"
+    told = []
+    unknown = [parts & one.unknown for one, parts in outcome.open if parts & one.unknown]
+    if unknown:
+        names = ", ".join(sorted(significant(frozenset().union(*unknown))))
+        told.append(f"{names} of {_rows(len(unknown))}: one side does not know it")
+        told += [lone_files] if lone_files else []
+    unsure = sum(not parts <= one.unknown for one, parts in outcome.open)
+    if unsure:
+        told.append(
+            f"whether the condition of --allow-change holds is not known of {_rows(unsure)}"
+        )
+    return "; ".join(told)
+
+
+def _rows(number: int) -> str:
+    return f"{count_text(number)} {'row' if number == 1 else 'rows'}"
+
+
 def _covering(outcome: _Outcome) -> str:
     """The argument of --allow-change that would allow all that differs."""
     words: set[str] = set()
     columns: dict[str, None] = {}
-    for _, parts in outcome.left:
+    for _, parts in (*outcome.left, *outcome.open):
         if parts <= {ADDED, REMOVED, CHANGED}:
             words |= parts
         else:

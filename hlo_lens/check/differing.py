@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hlo_lens.check.allowing import ADDED, CHANGED, LOOP, REMOVED, REPEATED, Key
 from hlo_lens.check.model import Offender
-from hlo_lens.diff import ChangedRow, Matching, Row, TableDiff
+from hlo_lens.diff import Change, ChangedRow, Matching, Row, TableDiff
 from hlo_lens.diff.changes import Aspect, aspects
 from hlo_lens.diff.instructions import by_work, differing_parts
 from hlo_lens.diff.sections import summary_of
@@ -25,13 +25,15 @@ class Differing:
     """A row, or an instruction, that differs.
 
     parts: `added`, `removed`, or the columns that changed. old, new: its key on each side, None
-    where that has it not. told: it for people, by the parts that are to be told.
+    where that has it not. told: it for people, by the parts that are to be told. unknown: of the
+    parts, columns that one side does not know, which may be the same.
     """
 
     parts: frozenset[str]
     old: Key | None
     new: Key | None
     told: Callable[[frozenset[str]], Offender]
+    unknown: frozenset[str] = frozenset()
 
 
 def significant(parts: frozenset[str]) -> frozenset[str]:
@@ -60,7 +62,42 @@ def row_differences(sides: Sides, one: TableDiff) -> Iterator[Differing]:
         parts = {change.column.name for change in both.changes}
         parts |= {LOOP} if both.moved is not None else set()
         told = _changed(sides, table, both)
-        yield Differing(frozenset(parts), key(both.old), key(both.new), told)
+        unknown = frozenset(_unknown(table, both))
+        yield Differing(frozenset(parts), key(both.old), key(both.new), told, unknown)
+
+
+def _unknown(table: Table, row: ChangedRow) -> set[str]:
+    """The columns that one side does not know, so that nobody can say that they changed."""
+    found = {one.column.name for one in row.changes if _not_known(one)}
+    if "executions" in found:
+        bounds = ("executions", "executions_min", "executions_max")
+        old, new = ([its[table.position(name)] for name in bounds] for its in (row.old, row.new))
+        if _may_be(old[0], new) or _may_be(new[0], old):
+            found |= REPEATED["executions"]
+        else:
+            found -= {*bounds, "trips_kind"}
+    return found
+
+
+def _not_known(change: Change) -> bool:
+    """Whether one of the sides does not know the value.
+
+    NULL is that for truth values, numbers and what op_names tell. Of another column it says that
+    there is none: no convert, no epilogue.
+    """
+    column = change.column
+    if column.type == "enum" and "unknown" in (change.old, change.new):
+        return True
+    says_so = column.type == "bool" or column.role == "measure" or column.needs_op_names
+    return says_so and (change.old is None or change.new is None)
+
+
+def _may_be(number: object, others: Sequence[object]) -> bool:
+    """Whether a number of executions lies within the bounds of another one."""
+    _, low, high = others
+    if not isinstance(number, int) or not isinstance(low, int):
+        return False
+    return low <= number and (high is None or (isinstance(high, int) and number <= high))
 
 
 def _one_sided(

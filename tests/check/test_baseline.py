@@ -15,7 +15,7 @@ from hlo_lens.facts import Facts, discover_passes
 from hlo_lens.files import InputError
 from hlo_lens.hlo import parse
 from hlo_lens.program import Program, load
-from tests.check.test_judging import LOOP
+from tests.check.test_judging import LOOP, UNKNOWN_TRIPS
 from tests.diff.comparing import AFTER, case_file
 from tests.diff.texts import GATHERED_INSIDE, GATHERED_ONCE
 from tests.mutate import harmful, harmless
@@ -264,8 +264,32 @@ def test_a_condition_that_cannot_be_read_is_refused(where: str) -> None:
 
 def test_an_allowance_reads_as_it_is_written() -> None:
     (one,) = allow(" collectives : wire_bytes , added WHERE phase\n = 'fwd' ")
-    assert one == Allowed("collectives", ("wire_bytes", "added"), "phase = 'fwd'")
+    assert one == Allowed("collectives", ("wire_bytes", "added"), "phase\n = 'fwd'")
     assert allow(str(one)) == [one]
+    (one,) = allow("collectives where name = 'a  b' -- two blanks\n AND 1 = 0\n")
+    assert one.where == "name = 'a  b' -- two blanks\n AND 1 = 0"
+
+
+def test_a_comment_in_a_condition_ends_with_its_line() -> None:
+    pairs = "pairs/hand-query-gather-twice", "pairs/hand-query-gather-once", HAND
+    where = "collectives where phase = 'remat' -- the replay"
+    assert "collectives" not in failed(pair(*pairs, where))
+    assert "collectives" in failed(pair(*pairs, f"{where}\n AND 1 = 0"))
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("phase = 'backward'", "phase never is 'backward'; it is fwd, bwd, remat, other"),
+        ("id IN (SELECT instr FROM matmuls WHERE phase = 'backward')", "never is 'backward'"),
+        ("NULL", "it reads no column: it holds of every row or of none"),
+        ("1 = 1", "it reads no column"),
+    ],
+)
+def test_a_condition_that_means_every_row_or_none_is_refused(where: str, said: str) -> None:
+    with pytest.raises(InputError, match=r"^--allow-change collectives where ") as caught:
+        against(LOOP, LOOP, f"collectives where {where}")
+    assert said in str(caught.value)
 
 
 # ---------------------------------------------------------------------------------- not judged
@@ -283,6 +307,12 @@ def test_a_text_that_is_cut_off_is_not_judged() -> None:
         "unchanged": "the text of this program is cut off: what stands behind the cut is not known"
     }
     assert "the text of the baseline" in not_judged(facts(cut), facts(cut))["unchanged"]
+    # A cut between two computations leaves no open brace.
+    between = LOOP[: LOOP.index("ENTRY")]
+    for good, new, who in ((LOOP, between, "this program"), (between, between, "the baseline")):
+        assert not_judged(facts(good), facts(new)) == {
+            "unchanged": f"the text of {who} has no ENTRY: it may be cut off"
+        }
 
 
 def test_op_names_on_one_side_are_not_judged_and_on_none_they_are() -> None:
@@ -320,9 +350,28 @@ def test_stages_that_are_not_there_are_not_judged() -> None:
         f"unchanged-{before}": f"this program has no {before}; --stage {after} compares what both "
         "have"
     }
-    assert not_judged(one, both) == {}
     found = not_judged(both, facts(LOOP, stages=("after_spmd_partitioner",)))
-    assert found["unchanged"].startswith("no stage in common: the old program has before_opt")
+    assert found == {
+        "unchanged": f"no stage in common: the baseline has {before}, {after}; this program has "
+        "after_spmd_partitioner"
+    }
+
+
+def test_stages_that_the_baseline_lacks_are_told() -> None:
+    before, after = "before_optimizations", "after_optimizations"
+    good, new = facts(LOOP, stages=(after,)), facts(LOOP, LOOP, stages=(before, after))
+    found = by_id(unchanged(good, new, ()))
+    assert outcomes(found) == {"passed"}
+    assert [one.found for one in found.values() if one.found] == [
+        f"the baseline has no {before}: not compared"
+    ]
+    wider = LOOP.replace("is_scheduled=true", "is_scheduled=true, num_partitions=4")
+    found = by_id(unchanged(good, facts(wider, wider, stages=(before, after)), ()))
+    its = found["unchanged-modules"]
+    assert (its.outcome, its.found.endswith(f"; the baseline has no {before}: not compared")) == (
+        "failed",
+        True,
+    )
 
 
 def test_each_stage_has_its_verdicts_and_an_allowance_may_be_for_one_of_them() -> None:
@@ -380,3 +429,167 @@ def test_offenders_are_few_and_their_number_is_known() -> None:
     its = against(LOOP, more)["unchanged-instructions"]
     assert (len(its.offenders), its.against) == (20, 48)
     assert replace(its.offenders[0], id=0, name="", text_line=0).text == "added: negate f32[8]"
+
+
+# ---------------------------------------------------------------------------------- not known
+
+
+def test_what_one_side_does_not_know_is_not_judged_but_what_differs_besides_fails() -> None:
+    nameless = LOOP.replace(', metadata={op_name="jit(f)/jvp()/last"}', "")
+    good, new = facts(LOOP), facts(nameless)
+    for sides in ((good, new), (new, good)):
+        its = by_id(unchanged(*sides, ()))["unchanged-loops"]
+        assert (its.outcome, its.found) == ("not judged", "perhaps 1 changed")
+        assert its.why == "phase of 1 row: one side does not know it"
+        assert (its.against, its.offenders[0].name) == (1, "w")
+        assert its.nearest == "it passes with --allow-change loops:phase"
+        assert by_id(unchanged(*sides, allow("loops:phase")))["unchanged-loops"].outcome == "passed"
+    more = facts(nameless.replace("constant(4)", "constant(5)"))
+    its = by_id(unchanged(good, more, ()))["unchanged-loops"]
+    assert (its.outcome, its.against) == ("failed", 1)
+    assert "trip_count 4 → 5" in its.offenders[0].text
+    hint = its.nearest.rpartition(" ")[2]
+    assert by_id(unchanged(good, more, allow(hint)))["unchanged-loops"].outcome == "passed"
+    without = hint.replace("phase,", "").replace(",phase", "")
+    its = by_id(unchanged(good, more, allow(without)))["unchanged-loops"]
+    assert (without != hint, its.outcome) == (True, "not judged")
+
+
+def test_no_convert_is_no_value_that_is_not_known() -> None:
+    one, other = "pairs/gate-split-pad", "pairs/gate-split-swapped"
+    for its in (pair(one, other, ROCM), pair(other, one, ROCM)):
+        assert its["unchanged-matmuls"].outcome == "failed"
+        texts = [row.text for row in its["unchanged-matmuls"].offenders]
+        assert any("converts" in text for text in texts)
+
+
+def test_a_trip_count_that_one_side_does_not_know_is_not_judged() -> None:
+    its = against(LOOP, UNKNOWN_TRIPS)["unchanged-collectives"]
+    assert (its.outcome, its.found) == ("not judged", "perhaps 2 changed; 1 unchanged")
+    assert its.why == "executions, trips_kind of 2 rows: one side does not know it"
+    assert its.offenders[0].text == "trips_kind inferred → unknown, executions 4 → –"
+    assert failed(against(LOOP, LOOP.replace("constant(4)", "constant(5)"))) >= {"collectives"}
+
+
+# An all-reduce in a computation that is called.
+CALLED = """\
+HloModule m
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+one {{
+  x = f32[8] parameter(0)
+  ROOT r = f32[8] all-reduce(x), replica_groups={{{{0,1}}}}, to_apply=add
+}}
+
+other {{
+  x = f32[8] parameter(0)
+  ROOT n = f32[8] negate(x)
+}}
+
+ENTRY e {{
+  x = f32[8] parameter(0)
+  {}
+}}
+"""
+
+
+def test_executions_that_the_bounds_of_the_other_side_exclude_have_changed() -> None:
+    branch = "p = s32[] parameter(1)\n  ROOT y = f32[8] conditional(p, x, x), "
+    perhaps = CALLED.format(f"{branch}branch_computations={{one, other}}")
+    once = CALLED.format("ROOT y = f32[8] call(x), to_apply=one")
+    twice = CALLED.format(
+        "z = f32[8] call(x), to_apply=one\n  ROOT y = f32[8] call(z), to_apply=one"
+    )
+    allowed = "collectives:moves,parameter_number"
+    for called, outcome, text in (
+        (once, "not judged", "executions 1 → –"),
+        (twice, "failed", "executions 2 → –"),
+    ):
+        its = against(called, perhaps, allowed)["unchanged-collectives"]
+        assert (its.outcome, its.offenders[0].text) == (outcome, text)
+
+
+def test_a_condition_that_is_null_neither_allows_nor_fails() -> None:
+    wider = LOOP.replace("{{0,1}}", "{{0,1,2,3}}")
+    where = "collectives where phase = 'bwd' OR phase = NULL"
+    its = against(LOOP, wider, where)["unchanged-collectives"]
+    assert (its.outcome, its.against) == ("not judged", 1)
+    assert its.why == "whether the condition of --allow-change holds is not known of 1 row"
+    assert its.found.startswith("perhaps 1 changed; 2 changed, as allowed")
+    assert against(LOOP, LOOP, where)["unchanged-collectives"].outcome == "passed"
+    sure = against(LOOP, wider, where, "collectives where name = 'last'")
+    assert sure["unchanged-collectives"].outcome == "passed"
+
+
+@pytest.mark.parametrize("where", ["phase IN ('fwd', 'bwd')", "phase IS NULL", "source IS NULL"])
+def test_a_condition_on_what_op_names_tell_is_not_judged_without_them(where: str) -> None:
+    bare = dict(harmless(LOOP))["strip-metadata"]
+    wider = bare.replace("{{0,1}}", "{{0,1,2,3}}")
+    its = against(bare, wider, f"collectives where {where}")["unchanged-collectives"]
+    assert (its.outcome, its.against) == ("not judged", 3)
+    its = against(bare, wider, "collectives where loop_depth IN (0, 1)")["unchanged-collectives"]
+    assert its.outcome == "passed"
+
+
+# ---------------------------------------------------------------------------------- side files
+
+
+def beside(folder: Path, **files: str) -> Facts:
+    """A program of one collective with these side files."""
+    folder.mkdir()
+    text = case_file("plain/fsdp", "cuda:h100-8")
+    (folder / text.name).write_bytes(text.read_bytes())
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(content)
+    return Facts(load(folder))
+
+
+def side_file(case: str, target: str, name: str) -> str:
+    return (case_file(case, target).parent / f"{name}.json").read_text()
+
+
+def test_what_a_side_file_of_one_program_tells_is_not_judged(tmp_path: Path) -> None:
+    provenance = side_file("plain/fsdp", "cuda:h100-8", "provenance")
+    with_it = beside(tmp_path / "with", provenance=provenance)
+    without = beside(tmp_path / "without")
+    for good, new, who in ((with_it, without, "the baseline"), (without, with_it, "this program")):
+        assert not_judged(good, new) == {
+            "unchanged-collectives": "intra_host of 1 row: one side does not know it; "
+            f"provenance.json lies beside {who} alone"
+        }
+    assert not_judged(with_it, with_it) == {}
+    broken = beside(tmp_path / "broken", provenance='{"garbage')
+    found = by_id(unchanged(with_it, broken, ()))
+    assert outcomes(found) == {"passed", "not judged"}
+    assert "provenance.json lies beside the baseline alone" in found["unchanged-collectives"].why
+
+
+def test_rows_that_a_side_file_of_one_program_makes_are_not_judged(tmp_path: Path) -> None:
+    case = case_file("moe/expert-parallel-train", "tpu:v6e-8", "before_optimizations")
+    bare = tmp_path / case.name
+    bare.write_bytes(case.read_bytes())
+    good, new = Facts(load(case)), Facts(load(bare))
+    found = by_id(unchanged(good, new, ()))
+    assert not failed(found)
+    its = found["unchanged-findings"]
+    assert its.outcome == "not judged"
+    assert its.found.startswith("perhaps ")
+    assert its.why.startswith("what differs only a side file tells: ")
+    assert "provenance.json" in its.why
+    assert by_id(unchanged(good, good, ()))["unchanged-findings"].outcome == "passed"
+
+
+def test_what_differs_also_without_side_files_fails(tmp_path: Path) -> None:
+    provenance = side_file("plain/fsdp", "cuda:h100-8", "provenance")
+    good = beside(tmp_path / "with", provenance=provenance)
+    new = beside(tmp_path / "without")
+    text = Path(str(new.program.main.filename))
+    text.write_text(text.read_text().replace("'axis_0'=8,'axis_1'=1", "'axis_0'=4,'axis_1'=2"))
+    its = by_id(unchanged(good, Facts(load(text.parent)), ()))["unchanged-collectives"]
+    assert its.outcome == "failed"
+    assert "group_size 8 → 4" in its.offenders[0].text

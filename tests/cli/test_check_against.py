@@ -42,8 +42,10 @@ def test_the_same_by_other_names_is_0(cli: Cli, good: Path, tmp_path: Path) -> N
     )
     assert (ran.code, ran.err) == (0, "")
     assert "✗" not in ran.out
-    assert "  ✓ unchanged-collectives\n" in ran.out
-    assert ran.out.endswith(" passed\n")
+    assert "✓ unchanged: modules, loops, " in ran.out
+    assert " findings, instructions\n" in ran.out
+    assert ran.out.count("✓") == 1
+    assert ran.out.endswith("17 passed\n")
 
 
 def test_what_differs_is_1_with_rows_and_a_command_that_runs(
@@ -80,7 +82,7 @@ def test_what_is_allowed_is_0_and_told(cli: Cli, good: Path, new: Path) -> None:
 def test_one_of_several_programs_that_differs_is_1(cli: Cli, good: Path, new: Path) -> None:
     ran = cli("check", good, new, "--against", good)
     assert ran.code == 1
-    assert ran.out.count("✓ unchanged-collectives") == 1
+    assert ran.out.count(" aliases, collectives, ") == 1
     assert ran.out.count("✗ unchanged-collectives") == 1
 
 
@@ -91,6 +93,30 @@ def test_what_cannot_be_compared_is_2_and_says_why(cli: Cli, good: Path, tmp_pat
     assert "  ? unchanged\n" in ran.out
     assert "not judged: the text of this program is cut off" in ran.out
     assert ran.out.endswith("1 not judged\n")
+
+
+def test_each_stage_has_a_line_of_its_own(cli: Cli, tmp_path: Path) -> None:
+    for stage in ("before_optimizations", "after_optimizations"):
+        written(tmp_path, f"module_0001.jit_f.{stage}.txt", LOOP)
+    ran = cli("check", tmp_path, "--against", tmp_path)
+    assert ran.code == 0
+    lines = [line for line in ran.out.splitlines() if "✓" in line]
+    assert [line.partition(":")[0] for line in lines] == [
+        "  ✓ unchanged",
+        "  ✓ unchanged in before_optimizations",
+    ]
+
+
+def test_what_one_side_does_not_know_is_2_with_the_rows(cli: Cli, tmp_path: Path) -> None:
+    good = written(tmp_path, "good.hlo", LOOP)
+    nameless = LOOP.replace(', metadata={op_name="jit(f)/jvp()/last"}', "")
+    options = ("--allow-change", "collectives", "--allow-change", "collective_waste")
+    ran = cli("check", written(tmp_path, "new.hlo", nameless), "--against", good, *options)
+    assert (ran.code, ran.err) == (2, "")
+    assert "✗" not in ran.out
+    at = ran.out.index("  ? unchanged-loops\n")
+    assert "      not judged: phase of 1 row: one side does not know it\n" in ran.out[at:]
+    assert "      w  line 31  phase fwd → –\n" in ran.out[at:]
 
 
 def test_a_stage_that_the_program_lacks_is_2(cli: Cli, tmp_path: Path) -> None:
@@ -104,6 +130,12 @@ def test_a_stage_that_the_program_lacks_is_2(cli: Cli, tmp_path: Path) -> None:
     assert "? unchanged-before_optimizations" in ran.out
     assert cli("check", dump, "--against", dump).code == 0
     assert cli("check", new, "--against", dump, "--stage", "after_optimizations").code == 0
+    ran = cli("check", dump, "--against", new)
+    assert ran.code == 0
+    assert (
+        "  ✓ unchanged-modules\n      the baseline has no before_optimizations: not compared\n"
+        in ran.out
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,6 +144,7 @@ def test_a_stage_that_the_program_lacks_is_2(cli: Cli, tmp_path: Path) -> None:
         (["--allow-change", "colectives"], "no table colectives; did you mean collectives"),
         (["--allow-change", "collectives:wire_byte"], "did you mean 'wire_bytes'?"),
         (["--allow-change", "collectives where phse = 1"], "no column phse, did you mean phase"),
+        (["--allow-change", "collectives where phase = 'backward'"], "phase never is 'backward'"),
     ],
 )
 def test_what_does_not_exist_is_2(
