@@ -21,6 +21,8 @@ _TEXT_OR_COMMENT: Final = re.compile(
 class ExpectationError(InputError):
     """An expectation that cannot be judged by: what is wrong, and in which line."""
 
+    __module__ = "hlo_lens.testing"  # where people find it
+
 
 def HERE(key: str) -> str:
     """The place of an expectation that no file holds."""

@@ -41,6 +41,10 @@ class Truth(NamedTuple):
     holds: bool | None
 
 
+_KNOWN: Final = (True, False, None)
+_TRUTHS: Final = {(meant, holds): Truth(meant, holds) for meant in _KNOWN for holds in _KNOWN}
+
+
 class Selection:
     """The rows of the table of one expectation, in one module.
 
@@ -171,11 +175,7 @@ class Selection:
 
     def _truths(self, where: str, condition: str) -> dict[int, Truth]:
         rows = self._asked.ask(self._sql(where, condition), limit_rows=_ALL).rows
-        return {
-            id: Truth(*(None if known is None else bool(known) for known in truth))
-            for id, *truth in rows
-            if isinstance(id, int)
-        }
+        return {id: _TRUTHS[meant, holds] for id, meant, holds in rows if isinstance(id, int)}
 
     def _sql(self, where: str, condition: str) -> str:
         """Each condition stands on lines of its own: it may end in a comment."""

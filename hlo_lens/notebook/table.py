@@ -65,6 +65,9 @@ class _Whole:
             found.setdefault((one.module, one.row), []).append((one.role, one.instr))
         return found
 
+    def __deepcopy__(self, _: object) -> _Whole:
+        return self  # nothing in it changes
+
     def position(self, name: str) -> int:
         """Where the column stands. Raises `KeyError` with what may be meant."""
         if name not in self.positions:

@@ -9,13 +9,14 @@
 The judging is that of `hlolens check`.
 """
 
-from typing import TYPE_CHECKING
-
-from hlo_lens.testing.failures import LoweringError, LoweringWarning, NotJudgedError
+from hlo_lens.check.places import ExpectationError
+from hlo_lens.testing.failures import (
+    LoweringError,
+    LoweringWarning,
+    NotJudgedError,
+    UnknownNameError,
+)
 from hlo_lens.testing.lowering import Lowering, Rows, RowsOf, assert_lowering
-
-if TYPE_CHECKING:
-    from hlo_lens.check.reading import ExpectationError as ExpectationError
 
 __all__ = [
     "ExpectationError",
@@ -25,13 +26,6 @@ __all__ = [
     "NotJudgedError",
     "Rows",
     "RowsOf",
+    "UnknownNameError",
     "assert_lowering",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name == "ExpectationError":  # the gate is imported where something is judged
-        from hlo_lens.check.reading import ExpectationError
-
-        return ExpectationError
-    raise AttributeError(f"module 'hlo_lens.testing' has no attribute {name!r}")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
+_JSON: Final = ("refs", "json")
 _SEVERAL: Final = (list, tuple, set, frozenset, range)
 
 
@@ -23,11 +24,16 @@ def conditions(table: Table, values: Mapping[str, object]) -> list[str]:
     Raises `QueryError` for an unknown column, and for a value that it cannot hold: to find none
     would say nothing.
     """
+    from hlo_lens.facts.sqlite import QueryError
     from hlo_lens.notebook.conditions import has_value
 
     found = []
     for name, value in values.items():
         has_value(table, name, value)
+        if _is_several(table.column(name), value) and not value:
+            raise QueryError(
+                f"{name} is one of no values: no row has one; None is not known (NULL)"
+            )
         found.append(_condition(table.column(name), value))
     return found
 
@@ -61,15 +67,23 @@ def kinds(table: Table, words: tuple[str, ...]) -> list[str]:
 
 def _condition(column: Column, value: object) -> str:
     name = column.name if _is_plain(column.name) else f'"{column.name}"'
-    if column.type in ("refs", "json"):
-        return f"{name} IS NULL" if value is None else f"json({name}) = {_json(value)}"
-    if not isinstance(value, _SEVERAL):
-        return f"{name} IS NULL" if value is None else f"{name} = {_literal(value)}"
-    known = [one for one in value if one is not None]
-    if len(known) == 1 and None not in value:
-        return f"{name} = {_literal(known[0])}"
-    within = f"{name} IN ({', '.join(map(_literal, known))})"
-    return f"({within} OR {name} IS NULL)" if None in value else within
+    is_json = column.type in _JSON
+    compared, literal = (f"json({name})", _json) if is_json else (name, _literal)
+    if not _is_several(column, value):
+        return f"{name} IS NULL" if value is None else f"{compared} = {literal(value)}"
+    assert isinstance(value, _SEVERAL)
+    known = [literal(one) for one in value if one is not None]
+    if len(known) == len(value) == 1:
+        return f"{compared} = {known[0]}"
+    within = f"{compared} IN ({', '.join(known)})"
+    return f"({within} OR {name} IS NULL)" if len(known) < len(value) else within
+
+
+def _is_several(column: Column, value: object) -> bool:
+    """Whether any of several values is meant; a list is one value of a column that holds lists."""
+    return isinstance(value, _SEVERAL) and not (
+        column.type in _JSON and isinstance(value, (list, tuple))
+    )
 
 
 def _json(value: object) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from hlo_lens.check.places import ExpectationError
 
 if TYPE_CHECKING:
     from hlo_lens.check.model import Verdict
@@ -18,22 +24,38 @@ __tracebackhide__ = True
 
 T = TypeVar("T")
 
+_INDENT: Final = 4  # of what stands below a name
+_ALLOWED: Final = re.compile(r"--allow-change (?:\"(.+?)\"(?= was not needed)|([\w:,]+))")
+_STAGE: Final = re.compile(r"--stage (\S+)")
+NO_FILE: Final = re.compile(r"hlolens (?:(?:query|show) FILE |diff (?:GOOD |.* NEW ))")
+"""A command about a program that is in no file."""
 
-class LoweringError(AssertionError):
-    """The program is not as expected; the text is what `hlolens check` prints.
 
-    `verdicts` are those on all that was asked at once, on `program`.
-    """
+class _Judged(Exception):
+    """`verdicts`: what came of all that was asked at once. `program`: the one that was asked; None
+    where the error came out of a pickle or is a copy, since a program may be large."""
 
-    __module__ = "hlo_lens.testing"
-
-    def __init__(self, message: str, verdicts: Sequence[Verdict], program: Program) -> None:
+    def __init__(self, message: str, verdicts: Sequence[Verdict], program: Program | None) -> None:
         super().__init__(message)
         self.verdicts = tuple(verdicts)
         self.program = program
 
+    def __reduce__(self) -> tuple[object, ...]:
+        rest = {**vars(self), "program": None}
+        return type(self), (str(self), self.verdicts, None), rest
 
-class NotJudgedError(Exception):
+
+class LoweringError(_Judged, AssertionError):
+    """The program is not as expected; the text is what `hlolens check` says.
+
+    `verdicts` are those on all that was asked at once, on `program`, which is None in an error that
+    came from another process.
+    """
+
+    __module__ = "hlo_lens.testing"
+
+
+class NotJudgedError(_Judged):
     """It is not known whether the program is as expected; the text says why.
 
     No AssertionError: the program may be right. `verdicts` and `program` as in `LoweringError`.
@@ -41,10 +63,11 @@ class NotJudgedError(Exception):
 
     __module__ = "hlo_lens.testing"
 
-    def __init__(self, message: str, verdicts: Sequence[Verdict], program: Program) -> None:
-        super().__init__(message)
-        self.verdicts = tuple(verdicts)
-        self.program = program
+
+class UnknownNameError(ExpectationError, AttributeError):
+    """A method that is no assertion and no table."""
+
+    __module__ = "hlo_lens.testing"
 
 
 class LoweringWarning(UserWarning):
@@ -53,20 +76,24 @@ class LoweringWarning(UserWarning):
     __module__ = "hlo_lens.testing"
 
 
-def tell(facts: Facts, verdicts: Sequence[Verdict]) -> None:
-    """Raise where a verdict is no, or is none; warn where it is no but only a warning."""
+def tell(facts: Facts, verdicts: Sequence[Verdict], *, have_names: bool = True) -> None:
+    """Raise where a verdict is no, or is none; warn where it is no but only a warning.
+
+    have_names: somebody gave the verdicts their ids, or a file or preset did.
+    """
     failed = [one for one in verdicts if one.outcome == "failed" and one.severity == "error"]
     warned = [one for one in verdicts if one.outcome == "failed" and one.severity == "warning"]
     unknown = [one for one in verdicts if one.outcome == "not judged"]
+    text = partial(_text if have_names else _text_without_names, facts, verdicts)
     if failed:
-        raise LoweringError(_text(facts, failed, verdicts), verdicts, facts.program)
+        raise LoweringError(text(failed), verdicts, facts.program)
     if unknown:
-        raise NotJudgedError(_text(facts, unknown, verdicts), verdicts, facts.program)
+        raise NotJudgedError(text(unknown), verdicts, facts.program)
     if warned:
-        warn(_text(facts, warned, verdicts))
+        warn(text(warned))
 
 
-def _text(facts: Facts, about: Sequence[Verdict], verdicts: Sequence[Verdict]) -> str:
+def _text(facts: Facts, verdicts: Sequence[Verdict], about: Sequence[Verdict]) -> str:
     """A line that says it all, since summaries show no more, and the report below."""
     from hlo_lens.check.gate import Checked
     from hlo_lens.check.terminal import as_lines
@@ -75,10 +102,45 @@ def _text(facts: Facts, about: Sequence[Verdict], verdicts: Sequence[Verdict]) -
 
     first = ", ".join(visible(one.id) for one in about)
     if len(about) == 1:
-        (one,) = about
-        first = f"{one.expected}; {one.why or f'found: {one.found}'}"
-    report = plain(as_lines([Checked(facts, tuple(verdicts))]))
+        first = _first_line(about[0])
+    report = plain(as_lines([Checked(facts, tuple(map(in_python, verdicts)))]))
     return f"{first}\n{report.rstrip()}"
+
+
+def _text_without_names(facts: Facts, _: Sequence[Verdict], about: Sequence[Verdict]) -> str:
+    """As `_text`, but without ids that nobody gave, nor what the first line says already."""
+    from hlo_lens.check.gate import Checked
+    from hlo_lens.check.terminal import detail
+    from hlo_lens.check.wording import program_text
+    from hlo_lens.present.page import plain
+
+    lines = [program_text(Checked(facts))]
+    for one in about:
+        said = ("expected", "not judged" if one.why else "found")
+        lines += [each[_INDENT:] for each in plain(detail(in_python(one), but=said)).splitlines()]
+    return "\n".join([*map(_first_line, about), *lines])
+
+
+def _first_line(verdict: Verdict) -> str:
+    verdict = in_python(verdict)
+    return f"{verdict.expected}; {verdict.why or f'found: {verdict.found}'}"
+
+
+def in_python(verdict: Verdict) -> Verdict:
+    """What options of the command line are in Python; no command for a program in no file."""
+    return replace(
+        verdict,
+        found=_without_options(verdict.found),
+        why=_without_options(verdict.why),
+        nearest=_without_options(verdict.nearest),
+        command="" if NO_FILE.match(verdict.command) else verdict.command,
+    )
+
+
+def _without_options(text: str) -> str:
+    text = _ALLOWED.sub(lambda it: f"allow=[{json.dumps(it[1] or it[2])}]", text)
+    text = text.replace("--allow-change", "allow")
+    return _STAGE.sub(r'stage="\1" of hlo_lens.load', text)
 
 
 def warn(message: str) -> None:
@@ -120,7 +182,6 @@ def quietly(work: Callable[[], T]) -> T:
 def stated(work: Callable[[], T]) -> T:
     """As `quietly`; what is wrong with a statement becomes an `ExpectationError` with the line of
     the test, or of the file that says it."""
-    from hlo_lens.check.reading import ExpectationError
     from hlo_lens.facts import UnknownTableError
     from hlo_lens.facts.sqlite import QueryError
     from hlo_lens.files import InputError

@@ -3,17 +3,27 @@ does."""
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, SupportsFloat, SupportsIndex
 from weakref import WeakSet
 
-from hlo_lens.testing.failures import place_of_test, quietly, stated, tell, warn
+from hlo_lens.testing.asking import Asked
+from hlo_lens.testing.failures import (
+    UnknownNameError,
+    place_of_test,
+    quietly,
+    stated,
+    tell,
+    warn,
+)
 
 if TYPE_CHECKING:
-    from hlo_lens.check.model import Verdict
-    from hlo_lens.facts import Facts, Table
+    from hlo_lens.check.model import Expectation, Verdict
+    from hlo_lens.facts import Table
     from hlo_lens.notebook import TableView
     from hlo_lens.program import Program
 
@@ -24,6 +34,9 @@ Find = Callable[[AnyPath], AnyPath]
 """The file that a path means."""
 
 Per = Literal["text", "step", "loop execution"]
+
+Number = SupportsIndex | SupportsFloat | str
+"""A number, numpy's too, or a comparison such as "<= 1.1 GiB"."""
 
 _begun: WeakSet[Lowering] = WeakSet()
 
@@ -45,7 +58,7 @@ def assert_lowering(program: object) -> Lowering:
 
     Raises `TypeError` for anything else, and for an input that cannot be read as `hlo_lens.load`.
     """
-    return Lowering(program_of(program, _as_is).facts, _as_is)
+    return Lowering(Asked(program_of(program, _as_is).facts), _as_is)
 
 
 def _as_is(path: AnyPath) -> AnyPath:
@@ -89,8 +102,9 @@ class Lowering:
     judged `NotJudgedError`; one that names what does not exist `ExpectationError`, a ValueError.
     """
 
-    def __init__(self, facts: Facts, find: Find) -> None:
-        self._facts = facts
+    def __init__(self, asked: Asked, find: Find) -> None:
+        self._asked = asked
+        self._facts = asked.facts
         self._find = find
         self._is_stated = False
         _begun.add(self)
@@ -99,7 +113,7 @@ class Lowering:
         """All rows of a table, of the module that runs or of another `stage`."""
         self._is_stated = True
         found = stated(lambda: self._facts.table(name))
-        return Rows(self._facts, self._find, found, (), stage)
+        return Rows(self._asked, self._find, found, (), stage)
 
     def __getattr__(self, name: str) -> RowsOf:
         """The table of that name, as a method."""
@@ -108,7 +122,7 @@ class Lowering:
         self._is_stated = True
         known = [one.name for one in self._facts.tables]
         if name not in known:
-            raise AttributeError(_no_such(name, known))
+            raise UnknownNameError(place_of_test(), _no_such(name, known))
 
         def rows(*kinds: str, stage: str | None = None, **values: object) -> Rows:
             return self.table(name, stage=stage)._of(kinds, values)
@@ -117,13 +131,11 @@ class Lowering:
 
     def expect(self, file: AnyPath) -> Self:
         """The expectations of a TOML file; one of severity "warning" warns only."""
-        from hlo_lens.check.judging import judge
         from hlo_lens.check.reading import read_file
 
         self._is_stated = True
-        facts = self._facts
-        path = self._find(file)
-        self._tell(lambda: judge(facts, read_file(os.fspath(path), facts.registry)))
+        path = os.fspath(self._find(file))
+        self._tell(lambda: self._judge(read_file(path, self._facts.registry)))
         return self
 
     def preset(self, name: str, **values: object) -> Self:
@@ -156,17 +168,28 @@ class Lowering:
 
     def _judged(self, given: dict[str, Any]) -> Self:
         """State one expectation, in the words of the file format."""
-        from hlo_lens.check.judging import judge
         from hlo_lens.check.reading import expectation
 
         self._is_stated = True
-        facts = self._facts
         line = place_of_test()
-        self._tell(lambda: judge(facts, [expectation(given, lambda _: line, facts.registry)]))
+        said = {key: _in_words_of_the_format(value) for key, value in given.items()}
+        self._tell(
+            lambda: self._judge([expectation(said, lambda _: line, self._facts.registry)]),
+            have_names="id" in given or "preset" in given,
+        )
         return self
 
-    def _tell(self, verdicts: Callable[[], Iterable[Verdict]]) -> None:
-        tell(self._facts, stated(lambda: list(verdicts())))
+    def _judge(self, expectations: Sequence[Expectation]) -> list[Verdict]:
+        from hlo_lens.check.judging import judge
+
+        with self._asked.database() as database:
+            return judge(self._facts, expectations, asked=database)
+
+    def _tell(self, verdicts: Callable[[], Iterable[Verdict]], *, have_names: bool = True) -> None:
+        tell(self._facts, stated(lambda: list(verdicts())), have_names=have_names)
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self  # nothing in it changes
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._facts.program!r}>"
@@ -182,19 +205,20 @@ class Rows(Lowering):
 
     `per` says what a row counts: once ("text"), as often as it runs in a step ("step"), or in one
     iteration of its loop, each loop for itself ("loop execution"). `because` says why one expects
-    it, to who reads the failure. Where no row is selected, a statement about rows fails, unless
-    `allow_empty`. SQL is SQLite's, on the columns that `hlolens schema` lists.
+    it, to who reads the failure; `show` are the columns that are told there of a row. Where no row
+    is selected, a statement about rows fails, unless `allow_empty`. SQL is SQLite's, on the columns
+    that `hlolens schema` lists.
     """
 
     def __init__(
         self,
-        facts: Facts,
+        asked: Asked,
         find: Find,
         table: Table,
         conditions: Sequence[str],
         stage: str | None,
     ) -> None:
-        super().__init__(facts, find)
+        super().__init__(asked, find)
         self._table = table
         self._conditions = tuple(conditions)
         self._stage = stage
@@ -206,12 +230,13 @@ class Rows(Lowering):
 
         A list is any of its values, None is NULL: not known.
         """
-        from hlo_lens.facts.sqlite import check_condition
         from hlo_lens.testing.conditions import conditions
 
         self._is_stated = True
         more = [] if condition is None else [condition]
-        stated(lambda: check_condition((self._facts,), self._table.name, *more))
+        if condition is not None:
+            with self._asked.database() as database:
+                stated(lambda: database.check_condition(self._table.name, condition))
         more += stated(lambda: conditions(self._table, values))
         return self._with(more)
 
@@ -225,19 +250,32 @@ class Rows(Lowering):
 
     def _with(self, conditions: Sequence[str]) -> Rows:
         joined = (*self._conditions, *conditions)
-        return Rows(self._facts, self._find, self._table, joined, self._stage)
+        return Rows(self._asked, self._find, self._table, joined, self._stage)
 
     def count(
-        self, number: int | str, *, per: Per = "text", because: str = "", id: str = ""
+        self,
+        number: SupportsIndex | str,
+        *,
+        per: Per = "text",
+        because: str = "",
+        id: str = "",
+        show: Sequence[str] = (),
     ) -> Self:
         """There are so many rows: 4, "<= 4"."""
-        return self._state(count=number, per=per, because=because, id=id)
+        return self._state(count=number, per=per, because=because, id=id, show=show)
 
     def every(
-        self, condition: str, *, because: str = "", id: str = "", allow_empty: bool = False
+        self,
+        condition: str,
+        *,
+        because: str = "",
+        id: str = "",
+        show: Sequence[str] = (),
+        allow_empty: bool = False,
     ) -> Self:
         """Every row fulfils an SQL condition."""
-        return self._state(every=condition, because=because, id=id, allow_empty=allow_empty)
+        said = {"every": condition, "allow_empty": allow_empty}
+        return self._state(**said, because=because, id=id, show=show)
 
     def none(
         self,
@@ -245,53 +283,67 @@ class Rows(Lowering):
         *,
         because: str = "",
         id: str = "",
+        show: Sequence[str] = (),
         allow_empty: bool = False,
     ) -> Self:
         """No row fulfils an SQL condition; without one, there is no row."""
-        said = True if condition is None else condition
-        return self._state(none=said, because=because, id=id, allow_empty=allow_empty)
+        said = {"none": True if condition is None else condition, "allow_empty": allow_empty}
+        return self._state(**said, because=because, id=id, show=show)
 
-    def any(self, condition: str | None = None, *, because: str = "", id: str = "") -> Self:
+    def any(
+        self,
+        condition: str | None = None,
+        *,
+        because: str = "",
+        id: str = "",
+        show: Sequence[str] = (),
+    ) -> Self:
         """Some row fulfils an SQL condition; without one, there is a row."""
         said = True if condition is None else condition
-        return self._state(any=said, because=because, id=id)
+        return self._state(any=said, because=because, id=id, show=show)
 
     def sum(
         self,
         column: str,
-        is_: float | str,
+        is_: Number,
         *,
         per: Per = "text",
         because: str = "",
         id: str = "",
+        show: Sequence[str] = (),
         allow_empty: bool = False,
     ) -> Self:
         """The sum of a column is as compared: "<= 1.1 GiB"."""
-        return self._number("sum", column, is_, per, because, id, allow_empty)
+        said = {"sum": column, "is": is_, "allow_empty": allow_empty}
+        return self._state(**said, per=per, because=because, id=id, show=show)
 
     def max(
         self,
         column: str,
-        is_: float | str,
+        is_: Number,
         *,
         because: str = "",
         id: str = "",
+        show: Sequence[str] = (),
         allow_empty: bool = False,
     ) -> Self:
         """The largest value of a column is as compared."""
-        return self._number("max", column, is_, "text", because, id, allow_empty)
+        said = {"max": column, "is": is_, "allow_empty": allow_empty}
+        return self._state(**said, because=because, id=id, show=show)
 
     def min(
         self,
         column: str,
-        is_: float | str,
+        is_: Number,
         *,
         because: str = "",
         id: str = "",
+        show: Sequence[str] = (),
         allow_empty: bool = False,
     ) -> Self:
         """The smallest value of a column is as compared."""
-        return self._number("min", column, is_, "text", because, id, allow_empty)
+        said = {"min": column, "is": is_, "allow_empty": allow_empty}
+        return self._state(**said, because=because, id=id, show=show)
 
     def rows(self) -> TableView:
         """The rows themselves, for assertions of one's own: `[row["source"] for row in …]`.
@@ -308,24 +360,11 @@ class Rows(Lowering):
         self._state(count=len(view))  # not judged where the condition is NULL of some
         return view
 
-    def _number(
-        self,
-        quantity: str,
-        column: str,
-        is_: float | str,
-        per: Per,
-        because: str,
-        id: str,
-        allow_empty: bool,
-    ) -> Self:
-        said = {quantity: column, "is": is_}
-        return self._state(**said, per=per, because=because, id=id, allow_empty=allow_empty)
-
     def _state(self, **given: Any) -> Self:
         given |= {"table": self._table.name, "where": self._where(), "stage": self._stage}
-        # What is not said is left to the defaults of the file format.
-        unsaid = ("", None)
-        return self._judged({key: one for key, one in given.items() if one not in unsaid})
+        if isinstance(given.get("show"), str):
+            given["show"] = (given["show"],)
+        return self._judged({key: one for key, one in given.items() if _is_said(one)})
 
     def _where(self) -> str:
         if len(self._conditions) < 2:
@@ -338,6 +377,23 @@ def _within(condition: str) -> str:
     if "--" in condition or "/*" in condition:
         return f"(\n{condition}\n)"
     return f"({condition})" if re.search(r"\bOR\b", condition, re.IGNORECASE) else condition
+
+
+def _is_said(value: object) -> bool:
+    """Whether it is not left to the defaults of the file format."""
+    return value is not None and not (isinstance(value, (str, tuple)) and not value)
+
+
+def _in_words_of_the_format(value: object) -> object:
+    """A number of any kind, numpy's too, as Python's own; several columns as a list."""
+    if isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, tuple):
+        return list(value)
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return float(value) if isinstance(value, Real) else value
 
 
 def _no_such(name: str, tables: Sequence[str]) -> str:
