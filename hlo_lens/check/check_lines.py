@@ -1,4 +1,4 @@
-"""CHECK lines read and run by the `filecheck` package; what it prints is kept off the screen.
+"""CHECK lines read by the `filecheck` package.
 
 Only what runs them imports this: the package is an extra.
 """
@@ -8,16 +8,13 @@ from __future__ import annotations
 import difflib
 import io
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from filecheck.compiler import UNESCAPED_BRACKETS, compile_uops
-from filecheck.error import CheckError, ErrorOnMatch, ParseError
-from filecheck.finput import FInput, InputRange
-from filecheck.matcher import Matcher
-from filecheck.ops import RE, Capture, CheckOp, Literal, Subst
+from filecheck.error import CheckError, ParseError
+from filecheck.ops import RE, Capture, CheckOp
 from filecheck.options import Options
 from filecheck.parser import Parser, pattern_for_opts
 
@@ -37,22 +34,6 @@ class CheckFile:
     options: Options
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The CHECK line that does not hold. line: where it stands in its file; kind: NEXT, NOT, …,
-    CHECK; start: the offset in the text at which the search began; matched: the offset of what a
-    CHECK-NOT found; near: (offset, whether it is all of the line, not only its beginning);
-    variables: what it uses of what lines before it captured."""
-
-    line: int
-    kind: str
-    written: str
-    start: int
-    matched: int | None = None
-    near: tuple[int, bool] | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-
 def read_checks(name: str, text: str, prefixes: Sequence[str]) -> CheckFile:
     """The CHECK lines of a text. Raises `InputError` with its line for one that cannot be run, and
     where there are none: nothing would be checked."""
@@ -69,16 +50,25 @@ def read_checks(name: str, text: str, prefixes: Sequence[str]) -> CheckFile:
             operation = next(parser, None)
         except ParseError as problem:
             raise InputError(f"{name}:{problem.line_no}", problem.message) from None
-        except (ValueError, IndexError) as problem:  # a class such as [:print:]
-            raise InputError(f"{name}:{parser.line_no}", str(problem)) from None
+        except Exception as problem:
+            raise InputError(f"{name}:{parser.line_no}", stopped(problem)) from None
         if operation is None:
             break
         operations.append(operation)
     if not operations:
         listed = ", ".join(f"{one}:" for one in prefixes)
         raise InputError(name, f"no line with {listed} in it: nothing would be checked")
+    _refuse_without_a_line_before(name, operations)
     _refuse_unusable(name, operations, options)
     return CheckFile(name, operations, options)
+
+
+def stopped(problem: Exception) -> str:
+    """What is told of an exception of the package: of what it does not expect."""
+    if isinstance(problem, RecursionError):
+        return "the package filecheck cannot run this line: it nests too deep"
+    why = str(problem) or type(problem).__name__
+    return f"the package filecheck cannot run this line: {why}"
 
 
 def _refuse_misspelled(name: str, text: str, prefixes: Sequence[str]) -> None:
@@ -116,6 +106,17 @@ def _refuse_misspelled_prefix(name: str, text: str, prefixes: Sequence[str]) -> 
                 raise InputError(f"{name}:{number}", why)
 
 
+def _refuse_without_a_line_before(name: str, operations: Sequence[CheckOp]) -> None:
+    """As FileCheck does: CHECK-NEXT, -SAME and -EMPTY are about the line that the one before
+    matched. A CHECK-NOT matches none, and CHECK-DAGs match lines here and there."""
+    first = next((one for one in operations if one.name not in ("NOT", "DAG")), None)
+    if first is not None and first.name in ("NEXT", "SAME", "EMPTY"):
+        why = (
+            f"{first.check_name}: has no {first.prefix}: line before it, from which it could go on"
+        )
+        _refuse(name, first, why)
+
+
 def _refuse_unusable(name: str, operations: Sequence[CheckOp], options: Options) -> None:
     """Lines that the package would only stumble over when it comes to them."""
     captured: dict[str, str | int] = {}
@@ -127,6 +128,8 @@ def _refuse_unusable(name: str, operations: Sequence[CheckOp], options: Options)
             _refuse(name, operation, problem.message)
         except NotImplementedError:
             _refuse(name, operation, "the package filecheck does no arithmetic on variables")
+        except Exception as problem:
+            _refuse(name, operation, stopped(problem))
         _refuse_miscounted(name, operation)
         if is_label and captures:
             _refuse(name, operation, "a CHECK-LABEL captures no variable")
@@ -147,80 +150,9 @@ def _refuse_miscounted(name: str, operation: CheckOp) -> None:
                 name,
                 operation,
                 rf"the package filecheck miscounts the parentheses of {written}; "
-                r"write a literal one as \( and no (?:",
+                r"write a literal one as \(, no (?: and no (( side by side",
             )
 
 
 def _refuse(name: str, operation: CheckOp, why: str) -> NoReturn:
     raise InputError(f"{name}:{operation.source_line}", why)
-
-
-def first_failure(checks: CheckFile, text: str) -> Failure | None:
-    """The first CHECK line that does not hold of a text; None where all hold."""
-    told = io.StringIO()
-    matcher = _Matcher(checks.options, FInput("", text), iter(checks.operations))  # type: ignore[arg-type]
-    matcher.stderr = told
-    try:
-        with redirect_stdout(told), redirect_stderr(told):
-            code = matcher.run()
-    except (AssertionError, RuntimeError, TypeError, ValueError, IndexError) as problem:
-        # Of the package: a CHECK-NEXT behind the last line, a group that took no part.
-        why = f"the package filecheck stopped: {problem or type(problem).__name__}"
-        raise InputError(checks.name, why) from None
-    if code and matcher.failure is None:
-        why = f"the package filecheck stopped: {told.getvalue().strip()}"
-        raise InputError(checks.name, why)
-    return matcher.failure if code else None
-
-
-@dataclass
-class _Matcher(Matcher):
-    """The package's matcher; it keeps what the package only prints."""
-
-    failure: Failure | None = field(default=None, init=False)
-
-    def check_not(self, op: CheckOp, search_range: InputRange) -> None:
-        try:
-            super().check_not(op, search_range)
-        except ErrorOnMatch as problem:
-            at = problem.match.start()
-            self.failure = self._failure(op, search_range.start, matched=at)
-            raise
-
-    def find_prefix_match_for(self, op: CheckOp) -> re.Match[str] | None:
-        """Called with the line that does not match, for what was meant perhaps."""
-        start = self.file.range.start
-        self.failure = self._failure(op, start, near=self._near(op))
-        return None
-
-    def _near(self, op: CheckOp) -> tuple[int, bool] | None:
-        if op.name == "EMPTY" or any(
-            isinstance(each, Subst) and each.variable not in self.ctx.live_variables
-            for each in op.uops
-        ):
-            return None
-        whole, _ = compile_uops(replace(op, name="CHECK"), self.ctx.live_variables, self.opts)
-        content, start = self.file.content, self.file.range.start
-        found = whole.search(content, start) or whole.search(content)
-        if found is not None:
-            return found.start(), True
-        # The package leaves the last part away; with an empty one behind, it halves that first.
-        searched = replace(op, name="CHECK", uops=[*op.uops, Literal("")])
-        part = super().find_prefix_match_for(searched)
-        return None if part is None else (part.start(), False)
-
-    def _failure(
-        self,
-        op: CheckOp,
-        start: int,
-        *,
-        matched: int | None = None,
-        near: tuple[int, bool] | None = None,
-    ) -> Failure:
-        written = op.check_name.replace("-COUNT", "-COUNT-") + (f": {op.arg}" if op.arg else ":")
-        variables = {
-            each.variable: str(self.ctx.live_variables[each.variable])
-            for each in op.uops
-            if isinstance(each, Subst) and each.variable in self.ctx.live_variables
-        }
-        return Failure(op.source_line, op.name, written, start, matched, near, variables)

@@ -8,17 +8,19 @@ import shlex
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from hlo_lens.check.check_child import Failure, Ran, run_checks
 from hlo_lens.check.model import Offender, Verdict
+from hlo_lens.check.selection import not_whole
 from hlo_lens.facts import Facts
 from hlo_lens.files import InputError, refuse_special
 from hlo_lens.present.quantities import count_text, visible
 
 if TYPE_CHECKING:
     from hlo_lens.check.canonical import CanonicalText
-    from hlo_lens.check.check_lines import Failure
     from hlo_lens.hlo import Module
 
 _PREFIX: Final = re.compile(r"[A-Za-z][\w-]*(?:,[A-Za-z][\w-]*)*", re.A)
@@ -37,23 +39,36 @@ def file_checked(facts: Facts, file: str) -> Verdict:
     path, prefixes = _path_and_prefixes(file)
     text = _read(path)
     module = facts.program.main
-    if module.truncated:
-        why = "the text is cut off: what stands behind the cut is not known"
-        return Verdict(file, "filecheck", "not judged", _all_of(path), "", why=why, place=path)
-    try:
-        from hlo_lens.check.check_lines import first_failure, read_checks
-    except ModuleNotFoundError as problem:
-        if (problem.name or "").partition(".")[0] != "filecheck":
-            raise
-        return Verdict(file, "filecheck", "not judged", _all_of(path), "", why=_INSTALL, place=path)
-    checks = read_checks(path, text, prefixes)
+    if why := not_whole(module) or ("" if _is_installed() else _INSTALL):
+        return _not_judged(file, path, why)
     canonical = _canonical(module)
-    failure = first_failure(checks, str(canonical))
-    if failure is None:
-        count = len(checks.operations)
-        held = f"{count_text(count)} CHECK line{'' if count == 1 else 's'} hold{'s' * (count == 1)}"
-        return Verdict(file, "filecheck", "passed", _all_of(path), held, place=path)
-    return _failed(file, path, failure, canonical, module)
+    ran = run_checks(path, text, prefixes, str(canonical))
+    if ran.stopped:
+        return _not_judged(file, path, _why_stopped(ran, text), line=ran.line)
+    if ran.failure is not None:
+        return _failed(file, path, ran.failure, canonical, module)
+    lines = "1 CHECK line holds" if ran.count == 1 else f"{count_text(ran.count)} CHECK lines hold"
+    return Verdict(file, "filecheck", "passed", _all_of(path), lines, place=path)
+
+
+def _is_installed() -> bool:
+    try:
+        return find_spec("filecheck") is not None
+    except ValueError:  # something else of that name was put among the modules
+        return False
+
+
+def _not_judged(file: str, path: str, why: str, line: int | None = None) -> Verdict:
+    place = path if line is None else f"{path}:{line}"
+    return Verdict(file, "filecheck", "not judged", _all_of(path), "", why=why, place=place)
+
+
+def _why_stopped(ran: Ran, text: str) -> str:
+    """`line 3, CHECK: {{(a+)+b}}, took longer than 30 s`."""
+    if ran.line is None:
+        return f"the file {ran.stopped}"
+    written = _short(text.split("\n")[ran.line - 1])
+    return f"line {ran.line}, {written}, {ran.stopped}"
 
 
 @lru_cache(maxsize=1)  # several files are run on one program

@@ -69,6 +69,27 @@ HOLD = {
         "CHECK: ROOT {{.*}} add(%[[A]], %[[B]])",
         "CHECK: to_apply=[[ADD]]",
     ],
+    # These as LLVM's FileCheck has them; the package fails them.
+    "not in front of what it matches itself": ["CHECK-NOT: dot(", "CHECK: dot("],
+    "not in front of the next line": ["CHECK: [4,8] param", "CHECK-NOT: dot(", "CHECK-NEXT: dot("],
+    "not in front of the first of lines in any order": [
+        "CHECK: ENTRY",
+        "CHECK-NOT: all-reduce(",
+        "CHECK-DAG: tanh(",
+        "CHECK-DAG: dot(",
+    ],
+    "next, from its first match on": [
+        "CHECK: [4,8] param",
+        "CHECK-NEXT: [[D:%[^ ,)]+]]",
+        "CHECK-SAME: %",
+        "CHECK: reduce([[D]])",
+    ],
+    "behind lines in any order": [
+        "CHECK: ENTRY",
+        "CHECK-DAG: parameter(1)",
+        "CHECK-DAG: parameter(0)",
+        "CHECK-NEXT: dot(",
+    ],
     "a comment": ["COM: CHECK: all-gather", "CHECK: dot("],
 }
 
@@ -94,9 +115,22 @@ FAIL = {
     "no such label": ["CHECK-LABEL: %while_body"],
     "too few": ["CHECK-COUNT-2: dot("],
     "not empty": ["CHECK: dot(", "CHECK-EMPTY:"],
+    "there, in front of the first of lines in any order": [
+        "CHECK: ENTRY", "CHECK-NOT: dot(", "CHECK-DAG: tanh(", "CHECK-DAG: all-reduce(",
+    ],
+    "there, between lines in any order": [
+        "CHECK-DAG: parameter(1)", "CHECK-DAG: dot(", "CHECK-NOT: all-reduce(", "CHECK-DAG: tanh(",
+    ],
+    "there, on the line of the next match": [
+        "CHECK: [4,8] param", "CHECK-NOT: f32", "CHECK-NEXT: dot(",
+    ],
     "another value": ["CHECK: [[X:%.*]] = f32[8,4] parameter(0)", "CHECK: tanh([[X]])"],
     "metadata, which is not in the text": ["CHECK: op_name"],
     "behind the end": ["CHECK: tanh(", "CHECK-NEXT: }", "CHECK-NEXT: }"],
+    "behind the end of all": [r"CHECK: tanh({{.*\s+}\s+}}", "CHECK-NEXT: }"],
+    "next, behind the next label": [
+        "CHECK-LABEL: HloModule", "CHECK: %", "CHECK-NEXT: r", "CHECK-LABEL: reduce_to",
+    ],
 }  # fmt: skip
 
 
@@ -283,7 +317,7 @@ BAD = {
     ":1: Variable X referenced": ["CHECK: dot([[X]]"],
     ":3: Variable X referenced": ["CHECK: a", "CHECK-NOT: [[X:b]]", "CHECK: [[X]]"],
     ":1: the package filecheck does no arithmetic": ["CHECK: [[#X+1]]"],
-    ":1: Can't translate posix regex": ["CHECK: {{[[:print:]]}}"],
+    ":1: the package filecheck cannot run this line: Can't translate": ["CHECK: {{[[:print:]]}}"],
     ":1: the package filecheck miscounts": ["CHECK: dot{{[(]}}[[X:%.*]], "],
     ":1: a CHECK-LABEL captures no variable": ["CHECK-LABEL: ENTRY [[X:%.*]] ("],
     ":2: no directive CHECK-NXT:, did you mean CHECK-NEXT:?": ["CHECK: a", "CHECK-NXT: b"],
@@ -291,6 +325,20 @@ BAD = {
     ":1: no directive CHECK-NOT-NEXT:, did you mean CHECK-NOT:?": ["CHECK-NOT-NEXT: b"],
     ":1: no directive CHECK-COUNT:, did you mean CHECK-COUNT-2:?": ["CHECK-COUNT: b"],
     ":1: invalid count": ["CHECK-COUNT-0: b"],
+    ":1: CHECK-SAME: has no CHECK: line before it": ["CHECK-SAME: dot("],
+    ":2: CHECK-NEXT: has no CHECK: line before it": ["CHECK-NOT: a", "CHECK-NEXT: dot("],
+    ":3: CHECK-EMPTY: has no CHECK: line before it": [
+        "CHECK-DAG: a",
+        "CHECK-NOT: b",
+        "CHECK-EMPTY:",
+    ],
+    ":2: the package filecheck cannot run this line: it nests too deep": [
+        "CHECK: dot(",
+        f"CHECK: {{{{{'(' * 3000}{')' * 3000}}}}}",
+    ],
+    ":1: the package filecheck cannot run this line: the repetition number is too large": [
+        "CHECK: [[X:a{4294967296}]]",
+    ],
     ":1: no directive CEHCK:, did you mean CHECK?": ["CEHCK: a", "CHECK: b"],
     ":1: no directive CHEK-NOT:, did you mean CHECK?": ["CHEK-NOT: a", "CHECK: b"],
 }
@@ -321,6 +369,60 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"// CHECK: a\n\xff")
     with pytest.raises(InputError, match=r"bytes:2: not UTF-8"):
         file_checked(facts, str(tmp_path / "bytes"))
+
+
+SLOW = {
+    "CHECK: {{(a+)+b}}": ["CHECK: custom-call(", "CHECK: {{(a+)+b}}", "CHECK: never run"],
+    "CHECK-NOT: {{(a+)+b}}": ["CHECK-NOT: {{x+}}", "CHECK-NOT: {{(a+)+b}}", "CHECK: ROOT"],
+    "CHECK-LABEL: {{(a+)+b}}": ["CHECK-LABEL: ENTRY", "CHECK-LABEL: {{(a+)+b}}"],
+}
+KERNEL = f"""HloModule step
+
+ENTRY %main (x: f32[8]) -> f32[8] {{
+  %x = f32[8] parameter(0)
+  %k = f32[8] custom-call(%x), custom_call_target="{"a" * 60}"
+  ROOT %out = f32[8] tanh(%k)
+}}
+"""
+
+
+@pytest.mark.parametrize("line", SLOW)
+def test_a_line_that_takes_too_long_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setattr("hlo_lens.check.check_child.SECONDS", 1)
+    verdict = checked(tmp_path, *SLOW[line], hlo=KERNEL)
+    assert (verdict.outcome, verdict.found) == ("not judged", "")
+    assert verdict.why == f"line 2, // {line}, took longer than 1 s"
+    assert verdict.place == f"{tmp_path / 'step.check'}:2"
+
+
+def test_a_failure_is_told_where_it_takes_too_long_to_find_what_is_like_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hlo_lens.check.check_child.SECONDS", 1)
+    verdict = checked(tmp_path, "CHECK: tanh(", "CHECK: {{(a+)+b}}", hlo=KERNEL)
+    assert (verdict.outcome, verdict.nearest) == ("failed", "")
+    assert verdict.found.startswith("nothing matches, searched from canonical line 6")
+
+
+def test_a_process_that_ends_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hlo_lens.check.check_child._CODE", "raise OSError('no more memory')")
+    verdict = checked(tmp_path, "CHECK: dot(")
+    assert (verdict.outcome, verdict.why) == (
+        "not judged", "the file could not be run: OSError: no more memory",
+    )  # fmt: skip
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    verdict = checked(tmp_path, "CHECK: dot(")
+    assert verdict.outcome == "not judged"
+    assert "no process could be started" in verdict.why
+
+
+def test_a_text_that_ends_before_its_entry_is_not_judged(tmp_path: Path) -> None:
+    verdict = checked(tmp_path, "CHECK-NOT: dot(", hlo=HLO[: HLO.index("ENTRY")])
+    assert (verdict.outcome, verdict.why) == (
+        "not judged", "the text has no ENTRY: it may be cut off",
+    )  # fmt: skip
 
 
 def test_a_text_that_is_cut_off_is_not_judged(tmp_path: Path) -> None:
