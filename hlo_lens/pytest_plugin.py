@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -27,6 +28,7 @@ import pytest
 if TYPE_CHECKING:
     from hlo_lens.program import Program
     from hlo_lens.testing import Lowering
+    from hlo_lens.testing.asking import Asked
 
 __all__ = ["Hlolens"]
 
@@ -38,6 +40,8 @@ _TIMEOUT = 900.0  # seconds, as of hlo_lens.aot
 
 _compiled = pytest.StashKey[dict[str, "Program"]]()
 _wrong_choice = pytest.StashKey[str]()
+_told_by_worker = pytest.StashKey[str]()
+_OUTPUT = "hlolens_wrong_choice"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -109,6 +113,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if unused and config.getoption("hlolens_require_targets"):
         there = ", ".join(sorted({target for _, target in targets})) or "none"
         wrong = f"--hlolens-target {unused[0]}: no test is for it; targets of tests are: {there}"
+        if not targets and hasattr(config, "workeroutput"):  # an error of a worker is not shown
+            config.workeroutput[_OUTPUT] = wrong
+            items.clear()
+            return
         if not targets:
             raise pytest.UsageError(wrong)
         config.stash[_wrong_choice] = wrong  # each test says so: what a worker of xdist raises here
@@ -121,6 +129,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=[*left_out.values()])
         items[:] = [item for item in items if id(item) not in left_out]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of xdist has ended: keep what it could not raise."""
+    if wrong := getattr(node, "workeroutput", {}).get(_OUTPUT):
+        node.config.stash[_told_by_worker] = wrong
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _told_by_worker in session.config.stash:
+        session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if wrong := config.stash.get(_told_by_worker, ""):
+        terminalreporter.write_line(f"ERROR: {wrong}", red=True)
 
 
 def _target_of(item: pytest.Item) -> str | None:
@@ -161,9 +188,12 @@ def hlolens_target(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture
-def hlolens(request: pytest.FixtureRequest, hlolens_target: str | None) -> Hlolens:
+def hlolens(request: pytest.FixtureRequest, hlolens_target: str | None) -> Iterator[Hlolens]:
     """Compile or load programs, and assert what they were lowered to."""
-    return Hlolens(request, hlolens_target)
+    fixture = Hlolens(request, hlolens_target)
+    yield fixture
+    for one in fixture._asked.values():
+        one.close()
 
 
 class Hlolens:
@@ -177,6 +207,7 @@ class Hlolens:
         self.target = target
         self._request = request
         self._programs: list[Program] = []
+        self._asked: dict[int, Asked] = {}  # by the place in programs
 
     def __repr__(self) -> str:
         return "<hlolens>" if self.target is None else f"<hlolens for {self.target}>"
@@ -234,9 +265,14 @@ class Hlolens:
 
     def assert_lowering(self, program: object) -> Lowering:
         """As `hlo_lens.testing.assert_lowering`, with paths as `load` takes them."""
+        from hlo_lens.testing.asking import Asked
         from hlo_lens.testing.lowering import Lowering, program_of
 
-        return Lowering(self._used(program_of(program, self._find)).facts, self._find)
+        used = self._used(program_of(program, self._find))
+        at = next(at for at, one in enumerate(self._programs) if one is used)
+        if at not in self._asked:
+            self._asked[at] = Asked(used.facts)
+        return Lowering(self._asked[at], self._find)
 
     def save(self, program: Program) -> Path:
         """Write the text of every stage into the test's `tmp_path`; the folder."""
@@ -321,11 +357,12 @@ def _compiled_once(
 
 def _key(fn: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> str:
     """A digest of all that the compiling process is given: the function with what it holds, shapes,
-    options, environment."""
+    options, what `jax.config` says, environment."""
     import hashlib
     import json
 
     from hlo_lens.aot.sending import send
+    from hlo_lens.aot.settings import settings
 
     environment = [
         (name, value)
@@ -333,7 +370,8 @@ def _key(fn: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any])
         if not name.startswith(("PYTEST_", "_PYTEST"))
     ]
     # In the order given, which of the axes of a mesh says something.
-    rest = json.dumps([options, os.getcwd(), sys.path, environment], default=repr)
+    told = [options, os.getcwd(), sys.path, environment, settings()]
+    rest = json.dumps(told, default=repr)
     return hashlib.sha256(send(fn, args) + rest.encode()).hexdigest()
 
 
@@ -390,11 +428,30 @@ def _sections(item: pytest.Item, problem: BaseException) -> Iterator[tuple[str, 
     judged = getattr(problem, "program", None)
     if judged is not None and not any(one is judged for one in programs):
         programs.append(judged)
-    lines = [f"{one.name}: {_place(item, one)}" for one in programs]
+    lines = []
+    for one in programs:
+        place = _place(item, one)
+        lines.append(f"{one.name}: {place}")
+        lines += _commands(problem, place) if one is judged else ()
     if lines:
         yield "HLO (hlolens inspect PATH says more)", "\n".join(lines)
     if type(problem).__name__ == "CompileError" and (log := getattr(problem, "log", "")).strip():
         yield "what the compiler printed", log
+
+
+def _commands(problem: BaseException, place: str) -> Iterator[str]:
+    """What shows more of a program that was in no file, now that it lies at a place."""
+    from hlo_lens.testing.failures import NO_FILE
+
+    program: Program = problem.program  # type: ignore[attr-defined]
+    for verdict in problem.verdicts:  # type: ignore[attr-defined]
+        at = program.index(program.main) if verdict.module is None else verdict.module
+        file = _file_of(Path(place), program.stages[at])
+        if NO_FILE.match(verdict.command) and file.is_file():
+            path = shlex.quote(str(file)).replace("\\", r"\\")
+            words = re.sub(r" (FILE|NEW) ", f" {path} ", verdict.command, count=1)
+            if not NO_FILE.match(words):
+                yield words
 
 
 def _place(item: pytest.Item, program: Program) -> str:
@@ -423,6 +480,10 @@ def _saved(program: Program, folder: Path) -> Path:
         place = folder / f"{name}-{number}"
     place.mkdir(parents=True)
     for stage, module in zip(program.stages, program.modules, strict=True):
-        stem = re.sub(r"[^A-Za-z0-9_.]+", "-", stage)
-        (place / f"{stem}.txt").write_text(f"{module.text.rstrip()}\n", encoding="utf-8")
+        _file_of(place, stage).write_text(f"{module.text.rstrip()}\n", encoding="utf-8")
     return place
+
+
+def _file_of(folder: Path, stage: str) -> Path:
+    """The text of a stage in such a folder."""
+    return folder / f"{re.sub(r'[^A-Za-z0-9_.]+', '-', stage)}.txt"

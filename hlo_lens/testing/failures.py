@@ -138,8 +138,8 @@ def in_python(verdict: Verdict) -> Verdict:
 
 
 def _without_options(text: str) -> str:
+    text = text.replace(" of --allow-change", " of allow")
     text = _ALLOWED.sub(lambda it: f"allow=[{json.dumps(it[1] or it[2])}]", text)
-    text = text.replace("--allow-change", "allow")
     return _STAGE.sub(r'stage="\1" of hlo_lens.load', text)
 
 

@@ -60,9 +60,15 @@ def test_what_is_asked(hlolens, monkeypatch):
         hlolens.compile(power, X, target="cpu:2"),
         hlolens.compile(power, X, target="cpu", all_passes=True),
     ]
-    monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "highest")
+    monkeypatch.setenv("ANY_VARIABLE", "1")
     others.append(hlolens.compile(power, X, target="cpu"))
     assert len({id(one) for one in [first, *others]}) == 5
+
+def test_what_jax_is_told(hlolens):
+    with jax.default_matmul_precision("highest"):
+        program = hlolens.compile(power, X, target="cpu")
+    assert "operand_precision={highest,highest}" in program.main.text
+    assert "operand_precision" not in hlolens.compile(power, X, target="cpu").main.text
 """
 FAILS = """
 import jax.numpy as jnp
@@ -112,7 +118,7 @@ def test_one_compile_serves_all_tests_in_all_processes(
 
 def test_what_differs_is_compiled_for_itself(pytester: pytest.Pytester, kept: Path) -> None:
     pytester.makepyfile(EACH_ITS_OWN)
-    run(pytester, kept).assert_outcomes(passed=2)
+    run(pytester, kept).assert_outcomes(passed=3)
 
 
 def test_a_question_is_all_that_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,11 @@ TABLE = Table(
         ({"id": range(2)}, "id IN (0, 1)"),
         ({"axes": ["fsdp", "tp"]}, """json(axes) = '["fsdp","tp"]'"""),
         ({"axes": None}, "axes IS NULL"),
+        ({"axes": []}, "json(axes) = '[]'"),
         ({"parts": (1, 2)}, "json(parts) = '[1,2]'"),
+        ({"parts": {(1, 2)}}, "json(parts) = '[1,2]'"),
+        ({"parts": {(1,), None}}, "(json(parts) IN ('[1]') OR parts IS NULL)"),
+        ({"what": [None]}, "(what IN () OR what IS NULL)"),
     ],
 )
 def test_a_value_is_a_literal(values: dict[str, object], sql: str) -> None:
@@ -54,6 +58,14 @@ def test_a_value_that_sql_has_not_is_refused() -> None:
     for value in (float("nan"), float("inf")):
         with pytest.raises(QueryError, match="is no value of a column"):
             conditions(TABLE, {"share": value})
+
+
+def test_one_of_no_values_is_refused() -> None:
+    for values in ([], (), set(), range(0)):
+        with pytest.raises(QueryError, match="id is one of no values"):
+            conditions(TABLE, {"id": values})
+    with pytest.raises(QueryError, match="axes is one of no values"):
+        conditions(TABLE, {"axes": set()})
 
 
 def test_a_kind_is_a_word_of_the_one_column_that_has_it() -> None:

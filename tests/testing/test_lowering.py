@@ -3,8 +3,13 @@ mistake of the test."""
 
 from __future__ import annotations
 
+import copy
+import gc
+import pickle
 import re
+import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,9 @@ import pytest
 
 import hlo_lens
 from hlo_lens.check.filechecking import file_checked
+from hlo_lens.check.model import Verdict
 from hlo_lens.check.terminal import as_lines
+from hlo_lens.facts.sqlite import Database
 from hlo_lens.hlo import parse
 from hlo_lens.program import Program
 from hlo_lens.testing import (
@@ -22,8 +29,11 @@ from hlo_lens.testing import (
     LoweringWarning,
     NotJudgedError,
     Rows,
+    UnknownNameError,
     assert_lowering,
 )
+from hlo_lens.testing.asking import Asked
+from hlo_lens.testing.failures import in_python
 from tests.check.test_judging import LOOP, UNKNOWN_TRIPS
 from tests.conftest import Ran
 
@@ -122,6 +132,66 @@ def test_the_text_is_what_check_prints(
     assert [one.outcome for one in caught.value.verdicts] == ["failed", "passed"]
 
 
+def test_no_name_is_told_that_nobody_gave(step: Program) -> None:
+    with pytest.raises(LoweringError) as caught:
+        reductions(step).count(0, because="it is slow")
+    first, name, because, *rows = str(caught.value).splitlines()
+    assert first == "collectives: count == 0; found: 3"
+    assert (name, because) == ("step", "  because: it is slow")
+    assert [row.split()[0] for row in rows] == ["r1", "r2", "last"]
+    with pytest.raises(LoweringError, match="✗ none-is-left"):
+        reductions(step).count(0, id="none-is-left")
+
+
+def test_columns_are_chosen_that_are_told_of_a_row(step: Program) -> None:
+    for show in (["group_size", "dtype"], ("group_size", "dtype")):
+        with pytest.raises(LoweringError, match="line 33  group_size = 2, dtype = f32"):
+            reductions(step).none("phase = 'fwd'", show=show)
+    with pytest.raises(LoweringError, match=r"line 33  dtype = f32$"):
+        reductions(step).none("phase = 'fwd'", show="dtype")
+
+
+def test_what_is_said_is_said_for_python(step: Program, tmp_path: Path) -> None:
+    """In a file, or in none: no command names one that is not there."""
+    other = LOOP.replace("  r2 = f32[8] all-reduce(r1)", "  r2 = f32[8] all-reduce(x)")
+    with pytest.raises(LoweringError) as caught:
+        assert_lowering(other).unchanged_from(step)
+    assert 'it passes with allow=["instructions:' in str(caught.value)
+    assert "--" not in str(caught.value)
+    assert "hlolens diff" not in str(caught.value)
+    with pytest.raises(LoweringError) as caught:
+        reductions(step).count(0)
+    assert "hlolens query" not in str(caught.value)
+    (verdict,) = caught.value.verdicts
+    assert verdict.command.startswith("hlolens query FILE ")
+    (tmp_path / "step.hlo").write_text(LOOP)
+    with pytest.raises(LoweringError, match=rf"hlolens query {tmp_path}/step.hlo"):
+        assert_lowering(tmp_path / "step.hlo").collectives().count(0)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("it passes with --allow-change loops:a,b", 'it passes with allow=["loops:a,b"]'),
+        (
+            "--allow-change loops was not needed; --allow-change \"loops where x = 'a b'\" was not"
+            " needed",
+            'allow=["loops"] was not needed; allow=["loops where x = \'a b\'"] was not needed',
+        ),
+        ("whether the condition of --allow-change holds", "whether the condition of allow holds"),
+        (
+            "--stage opt compares what both have",
+            'stage="opt" of hlo_lens.load compares what both have',
+        ),
+        ("lhs--rhs", "lhs--rhs"),
+    ],
+)
+def test_an_option_is_an_argument(said: str, told: str) -> None:
+    verdict = Verdict("x", "baseline", "failed", "", said, why=said, nearest=said)
+    shown = in_python(verdict)
+    assert (shown.found, shown.why, shown.nearest) == (told, told, told)
+
+
 def test_of_several_that_fail_the_first_line_has_the_names(step: Program, tmp_path: Path) -> None:
     gate = tmp_path / "gate.toml"
     gate.write_text("".join(f"[[expect]]\nid='{id}'\ntable='loops'\ncount=7\n" for id in "ab"))
@@ -176,6 +246,13 @@ def test_rows_of_which_it_is_not_known_whether_they_are_meant_are_not_given(step
         (lambda a: a.collectives().where("phas = 1"), "no column phas"),
         (lambda a: a.collectives().where("1) OR (1"), "a condition is one expression"),
         (lambda a: a.collectives().every("phas = 1"), "no column phas"),
+        (lambda a: a.collectives(phase=[]).count(0), "phase is one of no values"),
+        (lambda a: a.collectives().every("phase = 'backward'"), "phase never is 'backward'"),
+        (lambda a: a.collectives().count(True), "true is no comparison"),
+        (lambda a: a.collectives().count(-1), "there never are -1 rows"),
+        (lambda a: a.collectives().count(2.5), "there never are 2.5 rows"),
+        (lambda a: a.collectives().count(1, show=["phas"]), "no column 'phas'"),
+        (lambda a: a.colectives(), "no table and no assertion colectives"),
         (lambda a: a.collectives().count("< 3 GiB"), "a count has no unit 'GiB'"),
         (lambda a: a.collectives().count("many"), "'many' is no comparison"),
         (lambda a: a.collectives().sum("wire_byte", 1), "no column 'wire_byte'"),
@@ -196,6 +273,8 @@ def test_a_mistake_is_told_by_the_line_of_the_test(
 
 
 def test_a_misspelt_method_says_what_there_is(step: Program) -> None:
+    assert issubclass(UnknownNameError, ExpectationError)
+    assert not hasattr(assert_lowering(step), "colectives")
     with pytest.raises(AttributeError, match="no table and no assertion colectives; did you mean"):
         assert_lowering(step).colectives("all-gather")
     with pytest.raises(AttributeError, match="did you mean count"):
@@ -236,6 +315,96 @@ def test_frames_of_the_package_are_hidden(step: Program) -> None:
         reductions(step).count("many")
     shown = [entry for entry in mistaken.traceback if not entry.ishidden(mistaken)]
     assert [Path(entry.path) for entry in shown] == [Path(__file__)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (lambda step: reductions(step).count(0), LoweringError),
+        (lambda step: reductions(step).sum("wire_bytes_max", 0, per="step"), LoweringError),
+        (lambda step: assert_lowering(NO_NAMES).collectives(phase="bwd").count(2), NotJudgedError),
+        (lambda step: reductions(step).count("many"), ExpectationError),
+        (lambda step: reductions(step).cuont(1), UnknownNameError),
+    ],
+)
+@pytest.mark.parametrize("again", [copy.copy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_errors_come_through_to_another_process(
+    step: Program,
+    wrong: Callable[[Program], object],
+    error: type[Exception],
+    again: Callable[[Exception], Any],
+) -> None:
+    with pytest.raises(error) as caught:
+        wrong(step)
+    caught.value.add_note("of rank 3")
+    other = again(caught.value)
+    assert type(other) is type(caught.value)
+    assert type(other).__module__ == "hlo_lens.testing"
+    assert (str(other), other.__notes__) == (str(caught.value), ["of rank 3"])
+    if isinstance(other, (LoweringError, NotJudgedError)):
+        assert (other.verdicts, other.program) == (caught.value.verdicts, None)
+        assert caught.value.program is not None
+
+
+def test_what_is_stated_of_can_be_copied(step: Program) -> None:
+    rows = reductions(step)
+    assert copy.deepcopy({"all": rows})["all"].count(3) is rows
+    (row, *_) = copy.deepcopy(rows.rows())
+    assert row["name"] == copy.deepcopy(row)["name"] == "r1"
+    assert copy.copy(rows).count(3).loops().count(1)
+
+
+def test_numbers_are_also_those_of_numpy(step: Program) -> None:
+    numpy = pytest.importorskip("numpy")
+    rows = reductions(step)
+    rows.count(numpy.int64(3)).where(group_size=numpy.int32(2)).count(numpy.uint8(3))
+    rows.sum("wire_bytes", numpy.float32(96)).max("wire_bytes", numpy.int64(32))
+    with pytest.raises(LoweringError, match="count == 2; found: 3"):
+        rows.count(numpy.int64(2))
+    for value in (numpy.True_, numpy.ones(2), numpy.float64("nan"), numpy.float64(2.5)):
+        with pytest.raises(ExpectationError):
+            rows.count(value)
+
+
+# --- the database -----------------------------------------------------------------------------
+
+
+def test_statements_of_one_ask_one_database(step: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Database] = []
+    begin = Database.__init__
+
+    def counted(self: Database, *args: Any) -> None:
+        opened.append(self)
+        begin(self, *args)
+
+    monkeypatch.setattr(Database, "__init__", counted)
+    rows = assert_lowering(step).collectives().count(3).where("group_size = 2").none("dtype = 's8'")
+    rows.loops().count(1)
+    assert len(opened) == 1
+    with pytest.raises(ExpectationError):
+        rows.every("phas = 1")
+    rows.count(3)  # a mistake leaves the others
+    del rows
+    gc.collect()
+    for one in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            one.ask("SELECT 1")
+
+
+def test_a_database_is_asked_from_any_thread(step: Program) -> None:
+    rows = reductions(step).count(3)
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(rows.sum, "wire_bytes", 96) for _ in range(20)]:
+            assert done.result() is rows
+
+
+def test_what_is_closed_is_opened_when_it_is_asked(step: Program) -> None:
+    asked = Asked(step.facts)
+    asked.close()
+    for _ in range(2):
+        with asked.database() as database:
+            assert database.ask("SELECT count(*) FROM loops").rows == [(1,)]
+        asked.close()
 
 
 # --- the other kinds of expectations ----------------------------------------------------------

@@ -180,7 +180,7 @@ def test_a_failure_shows_the_test_and_the_report_alone(run: Run, pytester: pytes
         [
             ">*count(0)",
             "E *LoweringError: collectives where phase = 'bwd': count == 0; found: 2",
-            "E *✗ collectives-count-phase-bwd",
+            "E *step  step.hlo",
             "E *r1  line 15  *",
             'E *hlolens query step.hlo "SELECT *',
             "test_*.py:2: LoweringError",
@@ -209,7 +209,9 @@ def test_hlo_that_is_in_no_file_is_kept(run: Run, pytester: pytest.Pytester, fix
     result.assert_outcomes(failed=1, passed=1)
     (text,) = (pytester.path / "kept").rglob("*.txt")
     assert (text.name, text.read_text()) == ("after_optimizations.txt", LOOP)
-    result.stdout.fnmatch_lines([f"step: {text.parent}"])
+    query = f'hlolens query {text} "SELECT name, * FROM collectives"'
+    result.stdout.fnmatch_lines([f"step: {text.parent}", query])
+    result.stdout.no_fnmatch_line("*FILE*")
 
 
 def test_hlo_that_cannot_be_kept_is_no_other_failure(run: Run, pytester: pytest.Pytester) -> None:
@@ -382,6 +384,10 @@ def test_a_choice_that_chooses_nothing_is_no_success_where_targets_are_required(
     result = run(*options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {told}none"])
+    result = run(*options, "-n", "2", alone=True)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines([f"ERROR: {told}none"])
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import assert_type
 
+import numpy
+
 from hlo_lens.facts.sqlite import QueryResult
 from hlo_lens.notebook import TableRow, TableView
 from hlo_lens.program import Program
@@ -32,10 +34,11 @@ def test_of_what_is_stated(program: Program) -> None:
     assert_type(lowering.matmuls().sum("flops", "<= 1 TFLOP", per="step"), Rows)
     assert_type(lowering.table("matmuls").rows(), TableView)
     assert_type(lowering.matmuls().rows()[0], TableRow)
+    lowering.matmuls().count(numpy.int64(2), show=["m", "n"]).max("m", numpy.float32(8))
     lowering.table("matmuls").count(1, per="second")  # type: ignore[arg-type]
     lowering.table("matmuls").count()  # type: ignore[call-arg]
     lowering.table("matmuls").every()  # type: ignore[call-arg]
     try:
         lowering.matmuls().none()
     except LoweringError as error:
-        assert_type(error.program, Program)
+        assert_type(error.program, Program | None)
