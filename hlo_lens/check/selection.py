@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -42,7 +42,9 @@ class Truth(NamedTuple):
 
 
 _KNOWN: Final = (True, False, None)
-_TRUTHS: Final = {(meant, holds): Truth(meant, holds) for meant in _KNOWN for holds in _KNOWN}
+_TRUTHS: Final[Mapping[object, Truth]] = {
+    (meant, holds): Truth(meant, holds) for meant in _KNOWN for holds in _KNOWN
+}
 
 
 class Selection:
