@@ -97,7 +97,7 @@ def answer(seconds: float, name: str, text: str, prefixes: Sequence[str], progra
 
     def tell(what: str, value: object) -> None:
         """What comes next has the time for itself."""
-        faulthandler.dump_traceback_later(seconds, file=sys.__stderr__, exit=True)
+        faulthandler.dump_traceback_later(seconds, file=2, exit=True)  # the descriptor of stderr
         print(json.dumps((what, value)), file=out, flush=True)
 
     tell("line", None)
