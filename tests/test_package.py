@@ -42,7 +42,7 @@ LAYERS = {
     "notebook": {"facts", "hlo", "present"},
     "aot": {"hlo", "files", "dumps", "program"},
     "ledger": set(),
-    "testing": set(),
+    "testing": {"check"},
     "pytest_plugin": set(),
     "hlo_lens_passes": FRAME | {"analysis", "facts", "decode"},
 }
