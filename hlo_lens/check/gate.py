@@ -32,21 +32,25 @@ class Checked:
         """Whether the answer is no."""
         return bool(self.failing) or any(is_no(one, fail_on) for one in self.verdicts)
 
-    @property
-    def not_judged(self) -> bool:
-        """Whether something could not be judged."""
-        return bool(self.broken) or any(one.outcome == "not judged" for one in self.verdicts)
+    def not_judged(self, fail_on: Level) -> bool:
+        """Whether something that counts could not be judged."""
+        return bool(self.broken) or any(
+            one.outcome == "not judged" and _counts(one, fail_on) for one in self.verdicts
+        )
 
 
 def is_no(verdict: Verdict, fail_on: Level) -> bool:
     """Whether a verdict makes the answer no: a warning does only where `fail_on` is one."""
-    counts = ("error", "warning") if fail_on != NO_WARNING else ("error",)
-    return verdict.outcome == "failed" and verdict.severity in counts
+    return verdict.outcome == "failed" and _counts(verdict, fail_on)
+
+
+def _counts(verdict: Verdict, fail_on: Level) -> bool:
+    return verdict.severity == "error" or fail_on != NO_WARNING
 
 
 def exit_code(checked: Sequence[Checked], fail_on: Level, problems: Sequence[str] = ()) -> int:
     """0: yes, 1: no, 2: something could not be judged. problems: what could not be done at all."""
-    if problems or any(one.not_judged for one in checked):
+    if problems or any(one.not_judged(fail_on) for one in checked):
         return 2
     return int(any(one.failed(fail_on) for one in checked))
 

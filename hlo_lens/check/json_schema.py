@@ -12,7 +12,7 @@ from typing import Any, Final
 from hlo_lens.check.comparing import COUNT, MOST, NUMBER, SIGN
 from hlo_lens.check.model import PERS, QUANTITIES, SEVERITIES
 from hlo_lens.check.presets import Parameter, Preset, presets
-from hlo_lens.check.reading import COLUMN_TYPES, OF_A_COLUMN, VERSION
+from hlo_lens.check.reading import COLUMN_TYPES, NUMBERS, OF_A_COLUMN, VERSION
 from hlo_lens.facts import Registry, Table
 
 Schema = dict[str, Any]
@@ -151,6 +151,10 @@ def _quantities() -> Iterator[Schema]:
     yield {"if": of_a_column, "then": {"required": ["is"]}}
     others = {"anyOf": [{"required": [one]} for one in QUANTITIES if one not in OF_A_COLUMN]}
     yield {"if": others, "then": {"not": {"required": ["is"]}}}
+    conditions = {"anyOf": [{"required": [one]} for one in QUANTITIES if one not in NUMBERS]}
+    yield {"if": conditions, "then": {"not": {"required": ["per"]}}}
+    extremes = {"anyOf": [{"required": [one]} for one in ("max", "min")]}
+    yield {"if": extremes, "then": {"properties": {"per": {"not": {"const": "step"}}}}}
 
 
 def _if(key: str, value: str, then: Schema) -> Schema:

@@ -14,7 +14,7 @@ from hlo_lens.check.counting import Counted, Number, added, counted, rows_text
 from hlo_lens.check.model import Expectation, Outcome, Quantity, Verdict
 from hlo_lens.check.selection import Selection
 from hlo_lens.check.sentences import expected_text, number_text
-from hlo_lens.check.telling import command_of, nearest_of, offender_of
+from hlo_lens.check.telling import against, command_of, nearest_of, offender_of
 from hlo_lens.facts import Facts
 from hlo_lens.facts.sqlite import Database, QueryError
 from hlo_lens.files import InputError
@@ -116,10 +116,10 @@ def _by_condition(selection: Selection) -> Verdict:
 
 
 def _found(quantity: Quantity, count: int, all: int) -> str:
-    """`1 of 3 rows is not so` of `every`, `2 of 3 rows are so` of the others."""
+    """`1 of 3 rows breaks it`, or of `any` `2 of 3 rows fulfil it`."""
     number = count_text(count) if count else "none"
-    be = f"{'is' if count <= 1 else 'are'}{' not' if quantity == 'every' else ''}"
-    return f"{number} of {rows_text(all)} {be} so"
+    verb = "fulfil" if quantity == "any" else "break"
+    return f"{number} of {rows_text(all)} {verb}{'s' if count <= 1 else ''} it"
 
 
 def _by_number(selection: Selection) -> Verdict:
@@ -132,17 +132,21 @@ def _by_number(selection: Selection) -> Verdict:
     if not numbers:
         if selection.expected.quantity != "count":
             empty: Outcome = "passed" if selection.expected.allow_empty else "failed"
-            return _of_rows(selection, empty, f"no row is in a loop; {left_out}", selection.meant)
+            found = f"of {rows_text(len(selection.meant))} none is in a loop"
+            return _of_rows(selection, empty, found, selection.meant)
         numbers = [Counted(Number(0, 0), selection.meant)]
     told = [f"{number_text(shown, one.number)}{one.where}" for one in numbers]
     found = "; ".join(filter(None, (*told, left_out)))
     truths = [compared.holds_between(*one.number) for one in numbers]
-    against = [truth is False and one.certain for truth, one in zip(truths, numbers, strict=True)]
-    outcome: Outcome = "failed" if any(against) else "passed" if all(truths) else "not judged"
+    fails = [truth is False and one.certain for truth, one in zip(truths, numbers, strict=True)]
+    outcome: Outcome = "failed" if any(fails) else "passed" if all(truths) else "not judged"
     if outcome == "passed":
         return replace(_of_rows(selection, outcome, found, ()), remark=left_out)
-    first = against.index(True) if any(against) else [bool(one) for one in truths].index(False)
-    return _of_rows(selection, outcome, found, _largest_first(selection, numbers[first].rows))
+    first = fails.index(True) if any(fails) else [bool(one) for one in truths].index(False)
+    rows = _largest_first(selection, numbers[first].rows)
+    if selection.expected.quantity in ("max", "min"):
+        rows = [id for id in rows if compared.holds_between(*added(selection, id)) is not True]
+    return _of_rows(selection, outcome, found, rows)
 
 
 def _largest_first(selection: Selection, rows: Sequence[int]) -> Sequence[int]:
@@ -167,7 +171,9 @@ def _of_rows(selection: Selection, outcome: Outcome, found: str, rows: Sequence[
     if outcome == "passed":
         return _verdict(expected, outcome, found)
     cells = Cells(selection.facts.program)
-    nearest, shown = ("", expected.where) if selection.meant else nearest_of(selection)
+    nearest, shown = "", against(expected, outcome)
+    if not selection.meant:
+        nearest, shown = nearest_of(selection)
     return _verdict(
         expected,
         outcome,
@@ -193,7 +199,9 @@ def _why_unsure(selection: Selection) -> str:
         unknown = sum(selection.truths[id].holds is None for id in selection.meant)
         return f"of {rows_text(unknown)} it is not known: the condition is NULL"
     if expected.per == "text":
-        return f"{expected.column} of some of the rows is not known (NULL)"
+        values = [selection.records[id][expected.column or ""] for id in selection.meant]
+        some = f"{count_text(values.count(None))} of {rows_text(len(values))}"
+        return f"{expected.column} of {some} is not known (NULL)"
     return "it is not known how often they run, or what they measure (NULL)"
 
 

@@ -62,7 +62,8 @@ class Expectation:
     allow_empty: an empty selection is fine. stage: of the module; None is the one that runs.
     show: the columns that are told of a row; () for those that the conditions read. place,
     where_place, condition_place: file and line where it, `where` and the condition are written.
-    said: all this in words, where a preset has them.
+    said, if_empty: all this, and what it means that no row is meant, in words, where a preset has
+    them.
     """
 
     id: str
@@ -82,6 +83,7 @@ class Expectation:
     where_place: str = ""
     condition_place: str = ""
     said: str = ""
+    if_empty: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,12 +43,13 @@ class Parameter:
 @dataclass(frozen=True, slots=True)
 class Preset:
     """An expectation with a name: `keys` in the words of a file, `{parameter}` in them. about: what
-    counts, and what does not pass."""
+    counts, and what does not pass. if_empty: what it means that no row is meant."""
 
     name: str
     about: str
     keys: Given
     parameters: Mapping[str, Parameter]
+    if_empty: str = ""
 
     @property
     def summary(self) -> str:
@@ -95,12 +96,13 @@ def presets() -> Mapping[str, Preset]:
 
 
 def _preset(name: str, content: Given) -> Preset:
-    keys = {key: value for key, value in content.items() if key not in ("about", "parameters")}
+    own = ("about", "if_empty", "parameters")
+    keys = {key: value for key, value in content.items() if key not in own}
     parameters = {
         key: Parameter(key, **value) for key, value in content.get("parameters", {}).items()
     }
     about = " ".join(content.get("about", content["because"]).split())
-    return Preset(name, about, keys, parameters)
+    return Preset(name, about, keys, parameters, content.get("if_empty", ""))
 
 
 def from_command_line(text: str) -> dict[str, str]:
@@ -121,9 +123,9 @@ def from_command_line(text: str) -> dict[str, str]:
     return said
 
 
-def expanded(given: Given, place: Place) -> tuple[Given, str]:
+def expanded(given: Given, place: Place) -> tuple[Given, str, str]:
     """`given` without its preset, but with what that expects; as it is, where it names none. And
-    that in a sentence; "" where it is told by its keys.
+    that in a sentence, and what it means that no row is meant; "" where that is told by its keys.
 
     A `where` narrows the one of the preset: both hold (AND). `count`, `sum`, `max` and `min` are of
     the rows for which the preset's condition holds, `every`, `none` and `any` take its place. Every
@@ -133,19 +135,20 @@ def expanded(given: Given, place: Place) -> tuple[Given, str]:
     that it cannot be, and a key that a preset does not leave open.
     """
     if "preset" not in given:
-        return given, ""
+        return given, "", ""
     preset = _named(given["preset"], place)
     own = {key: value for key, value in given.items() if key != "preset"}
     _check_keys(preset, own, place)
+    _check_open(preset, {key: own[key] for key in own if key not in preset.parameters}, place)
     values = {
         name: _value(one, own.pop(name, one.default), preset, place)
         for name, one in preset.parameters.items()
     }
-    _check_open(preset, own, place)
     base = {key: _filled(key, value, values) for key, value in preset.keys.items()}
     said = [str(given[name]) for name in preset.parameters if name in given]
     base["id"] = "-".join([preset.name, *(re.sub(r"\W+", "-", one) for one in said)])
-    return _said_otherwise(base, own, place), _sentence(preset, own, values)
+    if_empty = "" if "where" in own else preset.if_empty
+    return _said_otherwise(base, own, place), _sentence(preset, own, values), if_empty
 
 
 def _sentence(preset: Preset, own: Given, values: Mapping[str, _Value]) -> str:
@@ -208,7 +211,7 @@ def _check_open(preset: Preset, own: Given, place: Place) -> None:
         if key in preset.fixed:
             names = " and ".join(preset.parameters)
             raise ExpectationError(
-                place(key), f"preset {preset.name} leaves no {key} open; say {names}"
+                place(key), f"preset {preset.name} makes its {key} of {names}; leave out {key}"
             )
 
 

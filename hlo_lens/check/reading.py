@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 OF_A_COLUMN: Final = ("sum", "max", "min")
+NUMBERS: Final = ("count", *OF_A_COLUMN)
 COLUMN_TYPES: Final = ("int", "float", "bytes", "flops")
 _TEXTS: Final = ("id", "table", "where", "because", "stage", "preset")
 VERSION: Final = 1
@@ -70,10 +73,15 @@ def read_text(data: bytes, name: str, registry: Registry) -> list[Expectation]:
     found: list[Expectation] = []
     for number, one in enumerate(given):
         found.append(expectation(one, places.of(number), registry))
-        if found[-1].id in {other.id for other in found[:-1]}:
+        taken = {other.id for other in found[:-1]}
+        if found[-1].id not in taken:
+            continue
+        if "id" in one:
             raise ExpectationError(
                 places.of(number)("id"), f"a second id {found[-1].id!r}; give this one another"
             )
+        numbered = (f"{found[-1].id}-{again}" for again in itertools.count(2))
+        found[-1] = replace(found[-1], id=next(id for id in numbered if id not in taken))
     return found
 
 
@@ -104,7 +112,7 @@ def expectation(given: Mapping[str, Any], place: Place, registry: Registry) -> E
     Raises `ExpectationError` for a key, table, column, unit or value that does not exist. SQL is
     read when it is judged.
     """
-    given, said = expanded(given, place)
+    given, said, if_empty = expanded(given, place)
     for key in given:
         if key not in KEYS:
             raise ExpectationError(place(key), f"no key {key!r}{_of_a_preset(key)}")
@@ -120,6 +128,10 @@ def expectation(given: Mapping[str, Any], place: Place, registry: Registry) -> E
     quantity = _quantity(given, place)
     column, compared = _compared(given, quantity, table, place)
     per = _word(given, "per", PERS, "text", place)
+    if "per" in given and compared is None:
+        raise ExpectationError(place("per"), f"per belongs to {', '.join(NUMBERS)}")
+    if per == "step" and quantity in ("max", "min"):
+        raise ExpectationError(place("per"), f"a {quantity} is of one run; leave out per")
     if per != "text" and "executions" not in table.names:
         raise ExpectationError(place("per"), f"rows of {table.name} do not run; leave out per")
     return Expectation(
@@ -140,6 +152,7 @@ def expectation(given: Mapping[str, Any], place: Place, registry: Registry) -> E
         where_place=place("where"),
         condition_place=place(quantity),
         said=said,
+        if_empty=if_empty,
     )
 
 

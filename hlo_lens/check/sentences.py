@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -34,6 +35,8 @@ def expected_text(expected: Expectation) -> str:
 def number_text(column: Column | None, number: Number) -> str:
     """A number with its unit, exact beside the rounded one; bounds where it is not known."""
     low, high = number
+    if low == -math.inf:
+        return "not known" if high is None else f"at most {_one(column, high)}"
     if high is None:
         return f"at least {_one(column, low)}" if low else "not known"
     if low == high:

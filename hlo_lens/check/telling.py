@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from hlo_lens.check.counting import rows_text
-from hlo_lens.check.model import Offender
+from hlo_lens.check.model import Expectation, Offender, Outcome
 from hlo_lens.check.selection import Selection
 from hlo_lens.check.sentences import without_one_part
 from hlo_lens.present.cells import Cells
@@ -60,6 +60,8 @@ def _told_of(selection: Selection) -> Iterable[str]:
 def nearest_of(selection: Selection) -> tuple[str, str]:
     """What would be selected without one part of `where`, the fewest rows but some, as a sentence;
     and that condition."""
+    if selection.expected.if_empty:
+        return selection.expected.if_empty, selection.expected.where
     best: tuple[str, str, list[int]] | None = None
     for part, rest in without_one_part(selection.expected.where):
         rows = selection.fulfilling(rest) if rest else list(selection.records)
@@ -92,16 +94,33 @@ def _value(value: object) -> str:
     return visible(f"'{value}'" if isinstance(value, str) else str(value))
 
 
+def against(expected: Expectation, outcome: Outcome) -> str:
+    """SQL for the rows that are against it, where a condition tells which; else for all of them."""
+    condition = _in_parentheses(expected.condition)
+    if outcome == "not judged" and condition:
+        tested = f"{condition} IS NULL"
+    else:
+        tested = {"every": f"NOT {condition}", "none": condition}.get(expected.quantity, "")
+    if not condition or not tested:
+        return expected.where
+    return f"{_in_parentheses(expected.where)} AND {tested}" if expected.where else tested
+
+
+def _in_parentheses(condition: str) -> str:
+    """A comment at the end of it ends with its line."""
+    if not condition:
+        return ""
+    return f"({condition}\n)" if "--" in condition else f"({condition})"
+
+
 def command_of(selection: Selection, where: str) -> str:
     """`hlolens query` for the rows of which a condition holds."""
-    expected, table = selection.expected, selection.table
-    wanted = dict.fromkeys(
-        ("name", "phase", "loop_name", *expected.show, expected.column, "executions", "source")
-    )
-    shown = [name for name in wanted if name in table.names] or ["*"]
+    table = selection.table
+    wanted = ("name", "phase", "loop_name", *_told_of(selection), "executions", "source")
+    shown = [name for name in dict.fromkeys(wanted) if name in table.names] or ["*"]
     sql = f"SELECT {', '.join(map(str, shown))} FROM {table.name}"
     if where:
-        has_comment = "--" in where  # which ends with its line
+        has_comment = "--" in where
         sql += f" WHERE {where if has_comment else ' '.join(where.split())}"
     file = selection.module.filename or ""
     path = "FILE" if not file or file.startswith("<") else visible(shlex.quote(file))

@@ -177,7 +177,7 @@ def command(
     # Before anything is written: a closed pipe changes no answer.
     if any(one.failed(fail_on) for one in checked):
         answer_is_no()
-    if any(one.not_judged for one in checked):
+    if any(one.not_judged(fail_on) for one in checked):
         state().worst(FAILED)
     _write(checked, fail_on, reports)
 

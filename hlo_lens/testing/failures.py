@@ -82,8 +82,8 @@ def tell(facts: Facts, verdicts: Sequence[Verdict], *, have_names: bool = True) 
     have_names: somebody gave the verdicts their ids, or a file or preset did.
     """
     failed = [one for one in verdicts if one.outcome == "failed" and one.severity == "error"]
-    warned = [one for one in verdicts if one.outcome == "failed" and one.severity == "warning"]
-    unknown = [one for one in verdicts if one.outcome == "not judged"]
+    warned = [one for one in verdicts if one.outcome != "passed" and one.severity == "warning"]
+    unknown = [one for one in verdicts if one.outcome == "not judged" and one not in warned]
     text = partial(_text if have_names else _text_without_names, facts, verdicts)
     if failed:
         raise LoweringError(text(failed), verdicts, facts.program)

@@ -389,3 +389,39 @@ def test_a_question_that_has_no_answer_here_is_not_judged() -> None:
     condition = "json_extract('{', '$.a') = name"
     verdict = judged(LOOP, table="collectives", none=condition)
     assert (verdict.outcome, "malformed JSON" in verdict.why) == ("not judged", True)
+
+
+def test_the_command_asks_for_the_rows_that_are_against_it() -> None:
+    def command(**given: Any) -> str:
+        return judged(LOOP, table="collectives", **given).command
+
+    shown = "SELECT name, phase, loop_name, executions, source FROM collectives WHERE "
+    assert f"{shown}NOT (phase = 'bwd')" in command(every="phase = 'bwd'")
+    both = "(loop_depth = 1) AND (phase = 'bwd')"
+    assert f"{shown}{both}" in command(where="loop_depth = 1", none="phase = 'bwd'")
+    assert "channel_id, executions, source FROM collectives WHERE NOT" not in command(
+        every="channel_id = 1"
+    )
+    assert "WHERE (channel_id = 1) IS NULL" in command(every="channel_id = 1")
+    assert command(any="phase = 'remat'").endswith('FROM collectives"')
+
+
+def test_of_a_largest_value_only_the_rows_over_it_are_told() -> None:
+    given = {"table": "collectives", "max": "loop_depth", "is": "< 1"}
+    assert [row.name for row in judged(LOOP, **given).offenders] == ["r1", "r2"]
+    given = {"table": "collectives", "max": "loop_depth", "is": "> 1"}
+    assert len(judged(LOOP, **given).offenders) == 3
+
+
+def test_a_largest_value_may_not_be_known() -> None:
+    verdict = judged(LOOP, table="collectives", max="channel_id", **{"is": "< 1"})
+    assert (verdict.outcome, verdict.found, verdict.why) == (
+        "not judged",
+        "not known",
+        "channel_id of 3 of 3 rows is not known (NULL)",
+    )
+
+
+def test_a_preset_says_what_it_means_that_there_is_nothing() -> None:
+    verdict = judged(LOOP, preset="donation-honoured")
+    assert (verdict.found, verdict.nearest) == ("no row is selected", "nothing is donated")

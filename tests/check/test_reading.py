@@ -210,3 +210,32 @@ def test_two_of_one_id_are_refused() -> None:
         ExpectationError, match=r"gate.toml:6: a second id 'a'; give this one another"
     ):
         read(one + one)
+
+
+def test_expectations_without_an_id_get_one_each() -> None:
+    text = b"""
+    [[expect]]
+    table = "collectives"
+    sum = "wire_bytes"
+    is = "<= 1 GiB"
+    [[expect]]
+    table = "collectives"
+    sum = "wire_bytes"
+    is = "<= 4 GiB"
+    per = "step"
+    """
+    found = read_text(text, "gate.toml", discover_passes())
+    assert [one.id for one in found] == ["collectives-sum", "collectives-sum-2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("every = 'overlapped'", "gate.toml:4: per belongs to count, sum, max, min"),
+        ("max = 'wire_bytes'; is = 1", "gate.toml:5: a max is of one run; leave out per"),
+    ],
+)
+def test_per_is_for_numbers_that_add_up(line: str, said: str) -> None:
+    lines = ["[[expect]]", "table = 'collectives'", *line.split("; "), "per = 'step'"]
+    with pytest.raises(ExpectationError, match=said):
+        read_text("\n".join(lines).encode(), "gate.toml", discover_passes())

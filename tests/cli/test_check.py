@@ -43,7 +43,7 @@ def test_what_is_not_is_1_with_the_rows_and_a_command(cli: Cli, text: Path, tmp_
     assert lines[1:4] == [
         "  ✗ collectives-every",
         "      expected: collectives: every phase = 'bwd'",
-        "      found: 1 of 3 rows is not so",
+        "      found: 1 of 3 rows breaks it",
     ]
     assert lines[4].split() == ["last", "line", "33", "phase", "=", "fwd"]
     assert lines[5].startswith(f"      hlolens query {text} ")
@@ -164,3 +164,9 @@ def test_a_closed_pipe_changes_no_answer_and_loses_no_report(text: Path, tmp_pat
     ran = subprocess.run([str(one) for one in command], stdout=write, check=False)
     os.close(write)
     assert (ran.returncode, json.loads(report.read_text())["exit_code"]) == (1, 1)
+
+
+def test_a_warning_that_cannot_be_judged_is_one(cli: Cli, text: Path, tmp_path: Path) -> None:
+    file = gate(tmp_path, "every = 'channel_id = 1'\nseverity = 'warning'")
+    assert cli("check", text, "--expect", file).code == 0
+    assert cli("check", text, "--expect", file, "--fail-on", "warning").code == 2

@@ -124,7 +124,7 @@ def test_the_text_is_what_check_prints(
     with pytest.raises(LoweringError) as caught:
         assert_lowering(file).expect(gate)
     first, _, rest = str(caught.value).partition("\n")
-    assert first == "collectives: none phase = 'fwd'; found: 1 of 3 rows is so"
+    assert first == "collectives: none phase = 'fwd'; found: 1 of 3 rows breaks it"
     assert f"{rest}\n" == printed.out
     assert "last  line 33  phase = fwd" in rest
     assert "because: it is slow" in rest
