@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from hlo_lens.files import InputError
 
 SECONDS: Final = 30
+# In front of what is told. Others print, too: a sitecustomize, say, which Python runs first.
+_MARK: Final = b"hlolens told: "
+_TIMEOUT: Final = re.compile(r"Timeout \(\d+:\d\d:\d\d(\.\d+)?\)!")  # of faulthandler
 _CODE: Final = (
     "import json, sys; asked = json.load(sys.stdin.buffer); sys.path[:] = asked.pop('path');"
     " from hlo_lens.check.check_child import answer; answer(**asked)"
@@ -28,7 +32,8 @@ class Failure:
     """The CHECK line that does not hold. line: where it stands in its file; kind: NEXT, NOT, …,
     CHECK; start: the offset in the text at which the search began; matched: the offset of what a
     CHECK-NOT found; variables: what it uses of what lines before it captured. near: (offset,
-    whether it is all of the line, not only its beginning) of what was meant perhaps."""
+    whether it is all of the line, not only its beginning) of what was meant perhaps. counted, of
+    count: the matches of a CHECK-COUNT."""
 
     line: int
     kind: str
@@ -37,6 +42,8 @@ class Failure:
     matched: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     near: tuple[int, bool] | None = None
+    counted: int = 0
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +74,23 @@ def run_checks(name: str, text: str, prefixes: Sequence[str], program: str) -> R
         )
     except OSError as problem:
         return Ran(stopped=f"was not run: no process could be started for it: {problem}")
-    whole, _, _ = child.stdout.rpartition(b"\n")
-    told: dict[str, Any] = dict(json.loads(line) for line in whole.splitlines())
+    told = _told(child.stdout)
+    ran = outcome(told)
+    return ran if ran is not None else Ran(stopped=_why_ended(child), line=told.get("line"))
+
+
+def _told(printed: bytes) -> dict[str, Any]:
+    """What the child told; what else was printed, and a line that it did not end, are left out."""
+    whole, _, _ = printed.rpartition(b"\n")
+    parts = (line.partition(_MARK) for line in whole.split(b"\n"))
+    return dict(json.loads(pair) for _, mark, pair in parts if mark)
+
+
+def outcome(told: Mapping[str, Any]) -> Ran | None:
+    """What was told by `check`; None where it did not come to an end.
+
+    Raises `InputError` for a line that was refused.
+    """
     if "refused" in told:
         raise InputError(*told["refused"])
     if "failure" in told:
@@ -77,15 +99,16 @@ def run_checks(name: str, text: str, prefixes: Sequence[str], program: str) -> R
         return Ran(failure=failure if near is None else replace(failure, near=tuple(near)))
     if "held" in told:
         return Ran(count=told["held"])
-    return Ran(stopped=_why_ended(child), line=told.get("line"))
+    return None
 
 
 def _why_ended(child: subprocess.CompletedProcess[bytes]) -> str:
     said = child.stderr.decode(errors="replace").strip()
-    if said.startswith("Timeout ("):  # of faulthandler
+    if _TIMEOUT.search(said):
         return f"took longer than {SECONDS} s"
-    last = said.rpartition("\n")[2] or f"its process ended with code {child.returncode}"
-    return f"could not be run: {last}"
+    why = f"could not be run: its process ended with code {child.returncode} and no result"
+    last = said.rpartition("\n")[2]
+    return f"{why}; the last line that it wrote: {last}" if last else why
 
 
 # ------------------------------------------------------------------------------- in the child
@@ -98,12 +121,25 @@ def answer(seconds: float, name: str, text: str, prefixes: Sequence[str], progra
     def tell(what: str, value: object) -> None:
         """What comes next has the time for itself."""
         faulthandler.dump_traceback_later(seconds, file=2, exit=True)  # the descriptor of stderr
-        print(json.dumps((what, value)), file=out, flush=True)
+        out.write(f"{_MARK.decode()}{json.dumps((what, value))}\n")
+        out.flush()
 
-    tell("line", None)
+    check(name, text, prefixes, program, tell)
+
+
+def check(
+    name: str,
+    text: str,
+    prefixes: Sequence[str],
+    program: str,
+    tell: Callable[[str, object], None],
+) -> None:
+    """Run the CHECK lines in this process; `tell` is called with each line before it is run, and
+    with what came of all: see `outcome`."""
     from hlo_lens.check.check_lines import read_checks
     from hlo_lens.check.check_matching import match
 
+    tell("line", None)
     try:
         checks = read_checks(name, text, prefixes)
         matched = match(checks, program, lambda line: tell("line", line))

@@ -16,7 +16,7 @@ from filecheck.compiler import compile_uops
 from filecheck.error import CheckError, ErrorOnMatch
 from filecheck.finput import FInput, InputRange
 from filecheck.matcher import Matcher
-from filecheck.ops import CheckOp, Literal, Subst
+from filecheck.ops import CheckOp, CountOp, Literal, Subst
 
 from hlo_lens.check.check_child import Failure
 from hlo_lens.check.check_lines import CheckFile, stopped
@@ -84,6 +84,7 @@ class Matching(Matcher):
     failure: Failure | None = field(default=None, init=False)
     _failed: CheckOp | None = field(default=None, init=False)
     _match_start: int | None = field(default=None, init=False)
+    _counted: int = field(default=0, init=False)
 
     def _pre_check(self, op: CheckOp) -> None:
         self.reached(op)
@@ -104,6 +105,14 @@ class Matching(Matcher):
         if start is not None:
             for each in waiting:
                 self.check_not(each, InputRange(start, end))
+
+    def check_count(self, op: CheckOp) -> None:
+        """As the package does; it keeps no count."""
+        assert isinstance(op, CountOp)
+        self._counted = 0
+        while self._counted < op.count:
+            self.match_eventually(op)
+            self._counted += 1
 
     def match_immediately(self, op: CheckOp) -> None:
         """A CHECK-NEXT, by its first match in the line; the package takes the last."""
@@ -138,6 +147,8 @@ class Matching(Matcher):
 
     def find_prefix_match_for(self, op: CheckOp) -> re.Match[str] | None:
         """Called with the line that does not match, for what was meant perhaps: see `near`."""
+        if op.name == "LABEL" and self.file.ranges:  # searched for behind the label before it
+            self.file.range = self.file.ranges[-1]
         self.failure, self._failed = self._failure(op, self.file.range.start), op
         return None
 
@@ -150,12 +161,17 @@ class Matching(Matcher):
         whole, _ = compile_uops(replace(op, name="CHECK"), self.ctx.live_variables, self.opts)
         content, start = self.file.content, self.file.range.start
         found = whole.search(content, start) or whole.search(content)
-        if found is not None:
+        if found is not None and not self._is_counted(op, found.start()):
             return found.start(), True
         # The package leaves the last part away; with an empty one behind, it halves that first.
         searched = replace(op, name="CHECK", uops=[*op.uops, Literal("")])
         part = super().find_prefix_match_for(searched)
         return None if part is None else (part.start(), False)
+
+    def _is_counted(self, op: CheckOp, at: int) -> bool:
+        """Whether a CHECK-COUNT has counted what is there."""
+        first, start = self._match_start, self.file.range.start
+        return op.name == "COUNT" and first is not None and first <= at < start
 
     def _known(self, op: CheckOp) -> bool:
         """Whether all variables of a line are captured."""
@@ -169,4 +185,7 @@ class Matching(Matcher):
             for each in op.uops
             if isinstance(each, Subst) and each.variable in self.ctx.live_variables
         }
-        return Failure(op.source_line, op.name, written, start, matched, variables)
+        failure = Failure(op.source_line, op.name, written, start, matched, variables)
+        if not isinstance(op, CountOp):
+            return failure
+        return replace(failure, counted=self._counted, count=op.count)

@@ -128,12 +128,16 @@ def _found(failure: Failure, shown: _Shown) -> str:
     if failure.matched is not None:
         return f"it matches in {shown.place(failure.matched)}, searched from {start}"
     if failure.kind == "LABEL":
-        return "no line matches behind the label before it"
+        behind = f" behind the label before it, which is in {start}" if failure.start else ""
+        return f"no line matches{behind}"
     if failure.kind in ("NEXT", "EMPTY"):
         following = shown.next_line(failure.start)
         return f"the next line is {following}" if following else "there is no next line"
     if failure.kind == "SAME":
         return f"not in the rest of {start}: {shown.rest(failure.start)}"
+    if failure.counted:
+        matches = f"{count_text(failure.counted)} of {count_text(failure.count)} matches"
+        return f"{matches}; nothing more matches, searched from {start}"
     return f"nothing matches, searched from {start}"
 
 

@@ -7,87 +7,189 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hlo_lens.check.comparing import comparison
-from hlo_lens.check.sentences import without_one_part
 from hlo_lens.facts import Column, Table
 from hlo_lens.hlo.shape import DTYPE_BITS
 from hlo_lens.present.chosen import close
 
-_TOKEN: Final = re.compile(
-    r"""(?P<blank> \s+ | --[^\n]* | /\*.*?\*/ )
-    | (?P<text> '(?:[^']|'')*' )
-    | (?P<name> (?:[A-Za-z_]\w*|"[^"]*"|`[^`]*`|\[[^\]]*\])
-                (?:\s*\.\s*(?:[A-Za-z_]\w*|"[^"]*"|`[^`]*`|\[[^\]]*\]))? )
-    | (?P<sign> [<>=!]+ )
-    | (?P<other> . )""",
-    re.DOTALL | re.VERBOSE,
-)
+if TYPE_CHECKING:
+    from sqlglot import exp
+
 _NUMBERS: Final = frozenset(("int", "float", "bytes", "flops", "bool", "ref"))
 _TEXTS: Final = frozenset(("text", "enum", "json", "refs"))
-_EQUAL: Final = frozenset(("=", "==", "!=", "<>", "IS", "IS NOT", "IN", "NOT IN"))
-
-
-class _Token(NamedTuple):
-    kind: str
-    text: str
-
-    @property
-    def word(self) -> str:
-        return self.text.upper()
-
-
-class _Compared(NamedTuple):
-    """A column, by its table or "" and its name, and a text that it is compared with."""
-
-    table: str
-    column: str
-    sign: str
-    text: str
+# What SQLite takes for a number where a text is compared with one; Python's float takes more.
+_NUMBER: Final = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?\s*", re.ASCII | re.I)
 
 
 def mistake_in(condition: str, tables: Sequence[Table]) -> str:
-    """What a condition compares a column with that it never holds, as a sentence; "" for nothing.
+    """What is wrong with the words of a condition, as a sentence; "" where nothing is, or where
+    it cannot be told: another reader takes the condition apart than the one that answers it.
 
     tables: those that the condition reads, that of the expectation first.
     """
-    for part, _ in without_one_part(condition):
-        if word := _bare_text(part, tables):
-            return f"{word} is a text, and no text is true: compare it, as in {word} = '…'"
-    for compared in _comparisons(condition):
-        columns = list(_columns(compared, tables))
+    from sqlglot import parse_one
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = parse_one(condition, read="sqlite")
+    except (SqlglotError, RecursionError):
+        return ""
+    return next(_mistakes(tree, tables), "")
+
+
+def _mistakes(tree: exp.Expr, tables: Sequence[Table]) -> Iterator[str]:
+    for truth in _truths(tree):
+        if why := _no_truth(truth, tables):
+            yield why
+    for compared in _comparisons(tree):
+        if compared.literal.is_string and _is_reckoned(compared.side, tables):
+            yield f"a number is compared with the text {compared.literal.this!r}"
+        columns = list(_columns(compared.side, tables))
         problems = [_problem(column, compared) for column in columns]
         if problems and all(problems):
-            return problems[0]
+            yield problems[0]
+
+
+# --- what stands where a condition does ---------------------------------------------------------
+
+
+def _truths(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """What is taken for true or false: all of it, and what AND, OR, NOT and WHERE take."""
+    from sqlglot import exp
+
+    yield _bare(tree)
+    for node in tree.find_all(exp.And, exp.Or, exp.Not, exp.Where):
+        yield _bare(node.this)
+        if isinstance(node, exp.Binary):
+            yield _bare(node.expression)
+
+
+def _no_truth(node: exp.Expr, tables: Sequence[Table]) -> str:
+    from sqlglot import exp
+
+    if isinstance(node, exp.Literal):
+        return f"{node.sql()} stands where a condition does: it is the same for every row"
+    if isinstance(node, exp.Column):
+        columns = list(_columns(node, tables))
+        if columns and all(column.type in _TEXTS for column in columns):
+            name = columns[0].name
+            return f"{name} is a text, and no text is true: compare it, as in {name} = '…'"
     return ""
 
 
-def _bare_text(part: str, tables: Sequence[Table]) -> str:
-    """A column of text that stands where a condition does, perhaps behind NOT; "" for none."""
-    word = re.sub(r"^(?:\s|\(|\bNOT\b)+", "", part, flags=re.IGNORECASE).rstrip(" )\n\t")
-    name = _plain(word)
-    if word and tables and name in tables[0].names:
-        column = tables[0].column(name)
-        return name if column.type in _TEXTS else ""
-    return ""
+# --- what is compared ---------------------------------------------------------------------------
 
 
-def _columns(compared: _Compared, tables: Sequence[Table]) -> Iterator[Column]:
-    named = [table for table in tables if table.name == compared.table]
-    for table in named or tables:
-        if compared.column in table.names:
-            yield table.column(compared.column)
+class _Compared(NamedTuple):
+    """One side of a comparison, and the literal on the other. equal: whether it is asked whether
+    they are equal, and not which is larger. pattern: of LIKE, which does not tell cases apart."""
+
+    side: exp.Expr
+    literal: exp.Literal
+    equal: bool
+    pattern: bool = False
+
+
+def _comparisons(tree: exp.Expr) -> Iterator[_Compared]:
+    from sqlglot import exp
+
+    equal = (exp.EQ, exp.NEQ, exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ)
+    order = (exp.GT, exp.GTE, exp.LT, exp.LTE)
+    for node in tree.walk():
+        if isinstance(node, (*equal, *order)):
+            sides = _bare(node.this), _bare(node.expression)
+            for one, other in (sides, sides[::-1]):
+                yield from _with(one, other, equal=isinstance(node, equal))
+        elif isinstance(node, exp.In):
+            for value in node.expressions:
+                yield from _with(_bare(node.this), _bare(value), equal=True)
+        elif isinstance(node, exp.Values) and isinstance(node.parent, exp.In):
+            for value in node.find_all(exp.Literal):
+                yield from _with(_bare(node.parent.this), value, equal=True)
+        elif isinstance(node, exp.Between):
+            for value in (node.args["low"], node.args["high"]):
+                yield from _with(_bare(node.this), _bare(value), equal=False)
+        elif isinstance(node, exp.Case) and node.this is not None:
+            for value in node.args["ifs"]:
+                yield from _with(_bare(node.this), _bare(value.this), equal=True)
+        elif isinstance(node, (exp.Like, exp.Glob)):
+            pattern = _bare(node.expression)
+            wild = "%_" if isinstance(node, exp.Like) else "*?["
+            if isinstance(pattern, exp.Literal) and not set(wild) & set(pattern.this):
+                like = isinstance(node, exp.Like)
+                yield from _with(_bare(node.this), pattern, equal=True, pattern=like)
+
+
+def _with(
+    side: exp.Expr, other: exp.Expr, *, equal: bool, pattern: bool = False
+) -> Iterator[_Compared]:
+    from sqlglot import exp
+
+    if isinstance(other, exp.Literal):
+        yield _Compared(side, other, equal, pattern)
+
+
+def _is_reckoned(side: exp.Expr, tables: Sequence[Table]) -> bool:
+    """Whether a side is reckoned of numbers: SQLite takes no text for one beside that."""
+    from sqlglot import exp
+
+    reckoned = (exp.Abs, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
+    return isinstance(side, reckoned) and any(
+        column.type in _NUMBERS
+        for node in side.find_all(exp.Column)
+        for column in _columns(node, tables)
+    )
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    return node.unnest()
+
+
+def _columns(side: exp.Expr, tables: Sequence[Table]) -> Iterator[Column]:
+    """The columns that a side may be; none where it is something else, or of a table that the
+    condition makes itself."""
+    from sqlglot import exp
+
+    if not isinstance(side, exp.Column):
+        return
+    name, of = side.name.lower(), side.table.lower()
+    known = {table.name: table for table in tables}
+    select = side.find_ancestor(exp.Select)
+    while select is not None:
+        found: list[Column] = []
+        for source in select.find_all(exp.From, exp.Join):
+            table = source.this
+            if of and table.alias_or_name.lower() != of:
+                continue
+            if not isinstance(table, exp.Table) or table.name.lower() not in known:
+                return  # nobody knows what is in it
+            if name in (its := known[table.name.lower()]).names:
+                found.append(its.column(name))
+        if found or of in {one.alias_or_name.lower() for one in select.find_all(exp.Table)}:
+            yield from found
+            return
+        select = select.find_ancestor(exp.Select)
+    if of in ("", tables[0].name) and name in tables[0].names:
+        yield tables[0].column(name)
+
+
+# --- what is wrong with it ----------------------------------------------------------------------
 
 
 def _problem(column: Column, compared: _Compared) -> str:
-    text = compared.text
+    text = str(compared.literal.this)
+    if not compared.literal.is_string:
+        return _of_a_number(column, text, compared.equal)
     if column.type in _NUMBERS:
-        return "" if _is_number(text) else _no_number(column, text)
-    if compared.sign not in _EQUAL:
+        return "" if _NUMBER.fullmatch(text) else _no_number(column, text)
+    if not compared.equal:
         return ""
-    if column.type == "enum" and text not in column.values:
-        return f"{column.name} never is {text!r}{_hint(text, column.values)}"
+    if column.type == "enum":
+        words = [text.lower()] if compared.pattern else [text]
+        if not set(words) & set(column.values):
+            return f"{column.name} never is {text!r}{_hint(text, column.values)}"
     if column.dtypes and not set(text.split(",")) <= {*DTYPE_BITS, "tuple"}:
         return f"{column.name} never is {text!r}: no dtype of HLO{close(text, tuple(DTYPE_BITS))}"
     return ""
@@ -97,13 +199,12 @@ def _hint(text: str, known: Sequence[str]) -> str:
     return close(text, known) or f"; it is {', '.join(known)}"
 
 
-def _is_number(text: str) -> bool:
-    """Whether SQLite takes the text for a number where it is compared with one."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _of_a_number(column: Column, number: str, equal: bool) -> str:
+    if column.type == "enum" or column.dtypes:
+        return f"{column.name} is a text, which no number is"
+    if column.type == "bool" and equal and number not in ("0", "1"):
+        return f"{column.name} is 0 or 1, never {number}"
+    return ""
 
 
 def _no_number(column: Column, text: str) -> str:
@@ -114,58 +215,3 @@ def _no_number(column: Column, text: str) -> str:
     except ValueError:
         return f"{column.name} is a number, which {text!r} is not"
     return f"{column.name} is compared with the text {text!r}; in SQL write the number: {value}"
-
-
-def _comparisons(condition: str) -> Iterator[_Compared]:
-    """Each column that is compared with a text, in the simple forms that people write."""
-    tokens = [
-        _Token(str(match.lastgroup), match[0])
-        for match in _TOKEN.finditer(condition)
-        if match.lastgroup != "blank"
-    ]
-    for at, token in enumerate(tokens):
-        if token.kind != "name":
-            continue
-        sign, behind = _sign(tokens, at + 1)
-        for text in _texts(tokens, behind) if sign else ():
-            yield _Compared(*_parts(token.text), sign, text)
-        if at > 1 and tokens[at - 1].kind == "sign" and tokens[at - 2].kind == "text":
-            yield _Compared(*_parts(token.text), tokens[at - 1].text, _text_of(tokens[at - 2].text))
-
-
-def _sign(tokens: Sequence[_Token], at: int) -> tuple[str, int]:
-    """How what stands before `at` is compared, "" for not; and where the other side begins."""
-    words = [token.word for token in tokens[at : at + 2]]
-    for length in (2, 1):
-        sign = " ".join(words[:length])
-        if len(words) >= length and (
-            sign in ("IS NOT", "NOT IN", "IS", "IN") or (length == 1 and tokens[at].kind == "sign")
-        ):
-            return sign, at + length
-    return "", at
-
-
-def _texts(tokens: Sequence[_Token], at: int) -> Iterator[str]:
-    """The text there, or those of a list in parentheses."""
-    if at < len(tokens) and tokens[at].text == "(":
-        at += 1
-        while at + 1 < len(tokens) and tokens[at + 1].text == ",":
-            if tokens[at].kind == "text":
-                yield _text_of(tokens[at].text)
-            at += 2
-    joined = at + 1 < len(tokens) and tokens[at + 1].text == "|"  # 'b' || 'wd'
-    if at < len(tokens) and tokens[at].kind == "text" and not joined:
-        yield _text_of(tokens[at].text)
-
-
-def _text_of(literal: str) -> str:
-    return literal[1:-1].replace("''", "'")
-
-
-def _parts(name: str) -> tuple[str, str]:
-    table, _, column = name.rpartition(".")
-    return _plain(table), _plain(column)
-
-
-def _plain(name: str) -> str:
-    return name.strip().strip('"`[]').lower()
