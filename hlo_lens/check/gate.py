@@ -61,8 +61,9 @@ def judged_by_rules(
     """The findings of all rules, or of those that globs of `selected` match, without `ignored`."""
     facts.run(one for one in facts.registry.passes if one.rules)
     broken = tuple(one.message for one in facts.findings if one.rule in MACHINERY)
-    broken += tuple(_cut_off(facts))
     asked_for = [rule for rule in facts.registry.rules if is_wanted(rule, selected, ignored)]
+    named, why = _without_op_names(facts, asked_for)
+    broken += (*_cut_off(facts), *why)
     wanted = [one for one in gravest_first(facts.findings) if one.rule in asked_for]
     unknown = {
         rule.id
@@ -76,7 +77,7 @@ def judged_by_rules(
         failing=tuple(one for one in wanted if LEVELS.index(one.level) >= grave),
         others=tuple(one for one in wanted if LEVELS.index(one.level) < grave),
         broken=broken,
-        rules=tuple(rule for rule in asked_for if rule not in unknown),
+        rules=tuple(rule for rule in asked_for if rule not in unknown and rule not in named),
     )
 
 
@@ -85,6 +86,23 @@ def is_wanted(rule: str, selected: Sequence[str], ignored: Sequence[str]) -> boo
     of `ignored` does. What tells of the machinery is none."""
     chosen = not selected or _matches(rule, selected)
     return chosen and not _matches(rule, ignored) and rule not in MACHINERY
+
+
+def _without_op_names(facts: Facts, rules: Sequence[str]) -> tuple[set[str], Sequence[str]]:
+    """The rules that a text without op_names may say nothing of, and that in a sentence."""
+    if all(module.has_metadata for module in facts.program.modules):
+        return set(), ()
+    needing = [
+        rule.id
+        for one in facts.registry.passes
+        for rule in one.rules
+        if rule.needs_op_names or any(table.needs_op_names for table in one.tables)
+        if rule.id in rules
+    ]
+    if not needing:
+        return set(), ()
+    why = f"the text has no op_name and no source, which these rules need: {', '.join(needing)}"
+    return set(needing), (why,)
 
 
 def _cut_off(facts: Facts) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -129,6 +130,24 @@ def _working_folder() -> Path:
 cli.params += common_options()
 
 
+_IN_ASCII = "hlolens-in-ascii"
+_SIGNS = str.maketrans(
+    {"✓": "+", "✗": "x", "×": "x", "·": "-", "→": "->", "−": "-", "–": "-", "─": "-", "│": "|"}
+    | {"├": "|", "└": "|", "…": "...", "≤": "<=", "≥": ">=", "›": ">", "“": '"', "”": '"'}
+)
+
+
+def _in_ascii(problem: UnicodeError) -> tuple[str, int]:
+    """What an output cannot hold, in signs that it can."""
+    if not isinstance(problem, UnicodeEncodeError):
+        raise problem
+    lost = problem.object[problem.start : problem.end].translate(_SIGNS)
+    return "".join(sign if sign.isascii() else "?" for sign in lost), problem.end
+
+
+codecs.register_error(_IN_ASCII, _in_ascii)
+
+
 def run(args: Sequence[str]) -> int:
     """Run `hlolens` with `args`; the exit code. What goes wrong is a sentence on stderr."""
     # Where a stream was closed (`>&-`), what goes there is lost.
@@ -136,7 +155,7 @@ def run(args: Sequence[str]) -> int:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # an arrow is no reason to fail in a C locale
+            stream.reconfigure(errors=_IN_ASCII)  # an arrow is no reason to fail in a C locale
     if instruction := os.environ.get(COMPLETE_VARIABLE):
         from click.shell_completion import shell_complete
 

@@ -49,12 +49,16 @@ def _reports(
         if kind not in _REPORTS or not mark or not file:
             raise click.BadParameter(f"{one!r} is not KIND=FILE with KIND of {', '.join(_REPORTS)}")
         found.append((kind, file))
-    files = [file for _, file in found]
-    for file in files:
-        if files.count(file) > 1:
+    places = [_real(file) for _, file in found]
+    for place, (_, file) in zip(places, found, strict=True):
+        if places.count(place) > 1:
             what = "standard output" if file == "-" else file
             raise click.BadParameter(f"{what} can hold one report")
     return found
+
+
+def _real(file: str) -> str:
+    return file if file == "-" else os.path.realpath(file)
 
 
 def _complete_presets(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -152,9 +156,8 @@ def command(
     """
     from hlo_lens.facts import Facts
 
-    for file in (*files, *expected, *filter(None, (against,))):
-        if file in [report for _, report in reports]:
-            raise click.UsageError(f"--report would overwrite {file}")
+    checked_files = [file if os.path.exists(file) else file.rpartition(":")[0] for file in checks]
+    _check_reports(reports, (*files, *expected, *checked_files, *filter(None, (against,))))
     if allowed and against is None:
         raise click.UsageError("--allow-change is for a comparison: give --against GOOD")
     if against == "-" and "-" in files:
@@ -170,6 +173,8 @@ def command(
     others = bool(expectations or checks or good is not None)
     by_rules = not others or bool(select or ignore)
     found = [Facts(one) for one in programs(files, module=module, stage=stage)]
+    read = [*found, *([good] if good is not None else [])]
+    _check_reports(reports, (name for one in read for name in _files_of(one)))
     checked: list[Checked] = []
     for one in found:
         verdicts = _verdicts(one, expectations, good, changes, checks)
@@ -180,6 +185,20 @@ def command(
     if any(one.not_judged(fail_on) for one in checked):
         state().worst(FAILED)
     _write(checked, fail_on, reports)
+
+
+def _check_reports(reports: Sequence[tuple[str, str]], read: Iterable[str]) -> None:
+    """Refuse a report in the place of what is read."""
+    written = {_real(file) for _, file in reports if file != "-"}
+    for file in read:
+        if file != "-" and _real(file) in written:
+            raise click.UsageError(f"--report would overwrite {file}")
+
+
+def _files_of(facts: Facts) -> Iterator[str]:
+    """The files that a program was read from."""
+    yield from (one.filename for one in facts.program.modules if one.filename)
+    yield from map(str, facts.program.side_files.values())
 
 
 def _verdicts(

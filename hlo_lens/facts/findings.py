@@ -13,13 +13,16 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 class Rule:
     """A rule a pass checks: its id, its usual level, a line on it, and its full explanation.
 
-    Raises `ValueError` for an unknown level or an id that is not lower-case words and hyphens.
+    needs_op_names: of a text without metadata it may say less, as do the rules of a pass whose
+    tables need them. Raises `ValueError` for an unknown level or an id that is not lower-case words
+    and hyphens.
     """
 
     id: str
     level: Level
     summary: str
     doc: str
+    needs_op_names: bool = False
 
     def __post_init__(self) -> None:
         _check_level(self.id, self.level)

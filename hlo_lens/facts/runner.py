@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.machinery import PathFinder
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from hlo_lens.facts.columns import FINDINGS, MEMBERS, Table
@@ -197,6 +198,7 @@ class Facts:
         self._finished: set[str] = set()  # names of passes, failed ones included
         self._failed: set[str] = set()
         self._running: list[Pass] = []
+        self._lock = RLock()  # passes are run by one thread at a time
         for finding in self.registry.findings:
             self._add_finding(finding)
 
@@ -222,14 +224,15 @@ class Facts:
         `LookupError` for a table it does not require.
         """
         table = self.table(name)
-        self._check_required(name)
-        if table is MEMBERS:
-            return self._member_rows()
-        if table is FINDINGS:
-            self.run_all()
-            return self.finding_rows()
-        self._compute(self.registry.owners[name])
-        return self._rows[name]
+        with self._lock:
+            self._check_required(name)
+            if table is MEMBERS:
+                return self._member_rows()
+            if table is FINDINGS:
+                self.run_all()
+                return self.finding_rows()
+            self._compute(self.registry.owners[name])
+            return self._rows[name]
 
     def records(self, name: str) -> list[dict[str, object]]:
         """The rows of a table as mappings from column name; raises as `rows` does."""
@@ -248,12 +251,13 @@ class Facts:
 
     def members(self, name: str | None = None) -> list[Member]:
         """The members of the rows of one table, or of all tables (which runs every pass)."""
-        if name is None:
-            self._check_required("members")
-            self.run_all()
-            return [member for table in sorted(self._members) for member in self._members[table]]
-        self.rows(name)
-        return self._members.get(name, [])
+        with self._lock:
+            if name is None:
+                self._check_required("members")
+                self.run_all()
+                return [one for table in sorted(self._members) for one in self._members[table]]
+            self.rows(name)
+            return self._members.get(name, [])
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -282,9 +286,10 @@ class Facts:
 
     def run(self, passes: Iterable[Pass]) -> None:
         """Run those of the registry's passes that have not run; `LookupError` inside a pass."""
-        self._check_required("findings")
-        for one in passes:
-            self._compute(one)
+        with self._lock:
+            self._check_required("findings")
+            for one in passes:
+                self._compute(one)
 
     def _check_required(self, name: str) -> None:
         if self._running and name not in self._running[-1].requires:

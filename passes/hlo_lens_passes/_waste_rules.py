@@ -28,6 +28,7 @@ RULES: Final[Mapping[str, Rule]] = {
         " and so leaves gathers in it. In front of the loop its result is kept while the loop runs:"
         " with weights that is a trade of memory for communication, mostly a good one where the"
         " loop is over microbatches. What is in a branch is not looked at.",
+        needs_op_names=True,
     ),
     "duplicate": Rule(
         "collective-duplicated",
@@ -74,6 +75,7 @@ RULES: Final[Mapping[str, Rule]] = {
         " it down. The convert could be on the other side. Where the narrow value is scaled in"
         " between (quantized weights), the scale has to travel as well; where the collective"
         " reduces, the sum would be taken in the narrow dtype, which rounds more: notes.",
+        needs_op_names=True,
     ),
     "only_stacked": Rule(
         "collective-only-stacked",
@@ -100,6 +102,7 @@ RULES: Final[Mapping[str, Rule]] = {
         "The compiler had made it asynchronous and took that back (async_collective_name), and in"
         " the same module the SparseCore runs collectives of other dtypes, but none of this one."
         " A heuristic: the text does not say why.",
+        needs_op_names=True,
     ),
 }
 """Kind -> its rule; what saves bytes comes first."""

@@ -170,3 +170,26 @@ def test_a_warning_that_cannot_be_judged_is_one(cli: Cli, text: Path, tmp_path: 
     file = gate(tmp_path, "every = 'channel_id = 1'\nseverity = 'warning'")
     assert cli("check", text, "--expect", file).code == 0
     assert cli("check", text, "--expect", file, "--fail-on", "warning").code == 2
+
+
+def test_rules_that_need_op_names_are_not_judged_without(cli: Cli, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.hlo"
+    bare.write_text("\n".join(line.partition(", metadata")[0] for line in LOOP.splitlines()))
+    ran = cli("check", bare, "--select", "norm-recomputed")
+    assert ran.code == 2
+    assert "which these rules need: norm-recomputed" in ran.out
+    assert cli("check", bare, "--select", "trip-count-mismatch").code == 0
+
+
+def test_an_output_without_the_signs_has_others(text: Path, tmp_path: Path) -> None:
+    file = gate(tmp_path, "count = 4\n[[expect]]\ntable = 'loops'\ncount = 1")
+    command = [sys.executable, "-m", "hlo_lens", "check", text, "--expect", file]
+    ran = subprocess.run(
+        [str(one) for one in command],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "  x collectives-count\n" in ran.stdout
+    assert "  + loops-count\n" in ran.stdout

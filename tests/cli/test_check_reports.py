@@ -154,6 +154,20 @@ def test_a_report_that_cannot_be_written_leaves_the_others(
 def test_a_report_takes_the_place_of_nothing_else(cli: Cli) -> None:
     twice = ("--report", "json=x", "--report", "sarif=x")
     assert "x can hold one report" in cli("check", "step.hlo", *twice).err
-    for file in ("step.hlo", "gate.toml"):
-        ran = cli("check", "step.hlo", "--expect", "gate.toml", "--report", f"json={file}")
+    assert "x can hold one report" in cli("check", "step.hlo", *twice[:3], "sarif=./x").err
+    Path("a.check").write_text("CHECK: ENTRY")
+    options = ("--expect", "gate.toml", "--filecheck", "a.check:CHECK")
+    for file in ("step.hlo", "gate.toml", "a.check"):
+        ran = cli("check", "step.hlo", *options, "--report", f"json=./{file}")
         assert (ran.code, f"--report would overwrite {file}" in ran.err) == (2, True)
+
+
+def test_a_report_takes_the_place_of_no_file_of_a_dump(cli: Cli, tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    text = Path("step.hlo").read_text()
+    (dump / "module_0001.step.after_optimizations.txt").write_text(text)
+    report = dump / "module_0001.step.after_optimizations.txt"
+    ran = cli("check", dump, "--expect", "gate.toml", "--report", f"json={report}")
+    assert (ran.code, "--report would overwrite" in ran.err) == (2, True)
+    assert report.read_text() == text
