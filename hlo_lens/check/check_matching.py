@@ -161,8 +161,8 @@ class Matching(Matcher):
         whole, _ = compile_uops(replace(op, name="CHECK"), self.ctx.live_variables, self.opts)
         content, start = self.file.content, self.file.range.start
         found = whole.search(content, start) or whole.search(content)
-        if found is not None and not self._is_counted(op, found.start()):
-            return found.start(), True
+        if found is not None:
+            return None if self._is_counted(op, found.start()) else (found.start(), True)
         # The package leaves the last part away; with an empty one behind, it halves that first.
         searched = replace(op, name="CHECK", uops=[*op.uops, Literal("")])
         part = super().find_prefix_match_for(searched)
