@@ -140,6 +140,8 @@ class Scanner:
         attributes: dict[str, str] = {}
         while text.startswith(",", after := skip_space(text, pos)):
             key, value, pos = self._attribute(after)
+            if key in attributes:  # as XLA
+                raise self.error(skip_space(text, after + 1), f"{key} once", "it again")
             attributes[key] = value
         return name[1], attributes, pos
 

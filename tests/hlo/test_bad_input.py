@@ -42,6 +42,9 @@ BROKEN = {
     "a script": Broken("import jax\nprint(jax)\n", 1, 1, "HLO text", "import jax"),
     "a web page": Broken("<!DOCTYPE html>\n", 1, 1, "HLO text", "<!DOCTYPE"),
     "binary": Broken("\x7fELF\x02\x01\x01\x00", 1, 1, "HLO text", "ELF"),
+    "an attribute of the header again": Broken(
+        "HloModule m, a=1,\n  a=2\nENTRY e {\n", 2, 3, "a once", "it again"
+    ),
     "two modules": Broken(f"{HEAD}}}\n{HEAD}}}\n", 6, 1, "one module a text", "HloModule m"),
     "two entries": Broken(
         f"{HEAD}}}\nENTRY f {{ q = f32[] parameter(0) }}\n", 6, 1, "one ENTRY", "a second ENTRY"
