@@ -8,7 +8,7 @@ a fused one: there the fusion writes what it computes straight to the output.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -139,38 +139,74 @@ def _only_copies(copy: Instruction) -> bool:
     return False
 
 
-def defensive_copy(graph: CallGraph, parameter: Value, ends: list[Value]) -> Instruction | None:
-    """The copy of the parameter that the program works on instead: all that takes the parameter,
-    or what the instruction takes that computes the output. The layout is the same."""
-    only = _only_use(parameter)
-    if only is not None and _keeps_layout(only):
-        return only
-    for end in ends:
-        via = end.via
-        at = end.instr
-        while via and via[-1].opcode == "fusion":
-            at, via = via[-1], via[:-1]
-        for operand in at.operands if at.opcode != "parameter" else ():
-            copy = None
-            for one in steps(graph, Value(operand, (), via), moves=_STAYS):
-                if is_copy(one) and _keeps_layout(one.instr):
-                    copy = one.instr
-                if copy is not None and (one.instr, one.path) == (parameter.instr, parameter.path):
-                    return copy
-    return None
+_Copied = Mapping[tuple[Instruction, tuple[int, ...]], Instruction]
+_Takers = Mapping[int | None, Sequence[Instruction]]
 
 
-def _only_use(parameter: Value) -> Instruction | None:
-    """The copy that is the only user of a parameter, or of the element of it that is meant."""
-    users = parameter.instr.users
-    for index in parameter.path:
-        users = tuple(one for one in users if one.tuple_index in (index, None))
-        if len(users) != 1 or users[0].opcode != "get-tuple-element":
-            return None
-        users = users[0].users
-    if len(users) == 1 and is_copy(Value(users[0])):
-        return users[0]
-    return None
+class DefensiveCopies:
+    """The copies of arguments that a program works on instead of the arguments.
+
+    One tuple may hold thousands of arguments, and one instruction may take as many: what takes the
+    tuple, and what the instruction takes, is read once.
+    """
+
+    def __init__(self, graph: CallGraph) -> None:
+        self._graph = graph
+        self._takers: dict[Instruction, _Takers] = {}
+        self._copied: dict[Value, _Copied] = {}
+
+    def of(self, parameter: Value, ends: Sequence[Value]) -> Instruction | None:
+        """The copy of the parameter that is all that takes it, or that the instruction takes that
+        computes the output. The layout is the same."""
+        only = self._only_use(parameter)
+        if only is not None and _keeps_layout(only):
+            return only
+        for end in ends:
+            at, via = end.instr, end.via
+            while via and via[-1].opcode == "fusion":
+                at, via = via[-1], via[:-1]
+            copy = self._taken_by(Value(at, (), via)).get((parameter.instr, parameter.path))
+            if copy is not None:
+                return copy
+        return None
+
+    def _only_use(self, parameter: Value) -> Instruction | None:
+        """The copy that is the only user of a parameter, or of the element of it that is meant."""
+        at = parameter.instr
+        for index in parameter.path:
+            takers = self._takers_of(at)
+            one, whole = takers.get(index, ()), takers.get(None, ())
+            if len(one) != 1 or whole:
+                return None
+            at = one[0]
+        users = at.users
+        return users[0] if len(users) == 1 and is_copy(Value(users[0])) else None
+
+    def _takers_of(self, instr: Instruction) -> _Takers:
+        """The users, by the element that they take; under None those that take all of it."""
+        found = self._takers.get(instr)
+        if found is None:
+            takers: dict[int | None, list[Instruction]] = {}
+            for user in instr.users:
+                takers.setdefault(user.tuple_index, []).append(user)
+            found = self._takers[instr] = takers
+        return found
+
+    def _taken_by(self, at: Value) -> _Copied:
+        """What an instruction takes through a copy that keeps the layout: that copy, by what it is
+        a copy of."""
+        found = self._copied.get(at)
+        if found is None:
+            copied: dict[tuple[Instruction, tuple[int, ...]], Instruction] = {}
+            for operand in at.instr.operands if at.instr.opcode != "parameter" else ():
+                copy = None
+                for one in steps(self._graph, Value(operand, (), at.via), moves=_STAYS):
+                    if is_copy(one) and _keeps_layout(one.instr):
+                        copy = one.instr
+                    if copy is not None:
+                        copied.setdefault((one.instr, one.path), copy)
+            found = self._copied[at] = copied
+        return found
 
 
 def _keeps_layout(copy: Instruction) -> bool:

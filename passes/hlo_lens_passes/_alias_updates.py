@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -47,13 +48,15 @@ def updates(
         for one in free[0]
         if (one.shape.bytes or 0) >= at_least
     }
+    left = Counter(one.shape for one in arguments.values())
     found: list[Update] = []
     for result in free[1]:
-        if not any(one.shape == result.shape for one in arguments.values()):
+        if not left[result.shape]:
             continue
         for key, by in _reached(graph, result):
             argument = arguments.get(key)
             if argument is not None and argument.shape == result.shape:
+                left[result.shape] -= 1
                 found.append(Update(arguments.pop(key), result, by))
                 break
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -11,7 +12,7 @@ from hlo_lens.dumps import AFTER
 from hlo_lens.facts import Finding, Member, PassResult, Rule, common
 from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.attributes import parse_buffer_donor
-from hlo_lens_passes._alias_flow import Ways, copied_shapes, defensive_copy, outermost, ways_to
+from hlo_lens_passes._alias_flow import DefensiveCopies, Ways, copied_shapes, outermost, ways_to
 from hlo_lens_passes._alias_updates import Update, updates
 from hlo_lens_passes._host_moves import EntryArray, arguments, results
 from hlo_lens_passes.aliases import COPIED, DROPPED, MISSED
@@ -87,7 +88,8 @@ def run(program: Program, facts: Facts) -> PassResult:
 
 
 def donations(module: Module) -> list[Donation]:
-    """What the header donates. Raises ValueError where it cannot be read."""
+    """What the header donates: each array once for an output, and as a donor where it is paired
+    with none. Raises ValueError where it cannot be read."""
     field = "input_output_alias"
     try:
         paired = module.input_output_alias
@@ -95,10 +97,15 @@ def donations(module: Module) -> list[Donation]:
         donors = parse_buffer_donor(module.header.get(field, "{}"))
     except ValueError as problem:
         raise ValueError(f"{field} of the header of {module.name}: {problem}") from None
-    found = [
-        Donation((one.parameter, one.parameter_index), one.kind, one.output_index) for one in paired
-    ]
-    return found + [Donation(place, "donor") for place in donors]
+    found: dict[tuple[_Place, tuple[int, ...] | None], Donation] = {}
+    for one in paired:
+        place = one.parameter, one.parameter_index
+        found.setdefault((place, one.output_index), Donation(place, one.kind, one.output_index))
+    taken = {place for place, _ in found}
+    for place in donors:
+        if place not in taken:
+            found.setdefault((place, None), Donation(place, "donor"))
+    return list(found.values())
 
 
 def _gone(program: Program, still: Sequence[Donation]) -> Iterator[Donation]:
@@ -138,8 +145,14 @@ class _Judge:
         whole = module.entry.is_entry or not module.truncated
         self.arguments = {_place(one): one for one in arguments(module)} if whole else {}
         self.results = {one.value.path: one for one in results(module)} if whole else {}
-        self._donated = {one.place for one in donated}
-        self._taken = {one.output for one in donated}
+        self._donated = Counter(one.place for one in donated)
+        self._taken = Counter(one.output for one in donated)
+        self._copies = DefensiveCopies(analysis.graph)
+        self._fitting: dict[tuple[int, int], tuple[int, ...]] = {}
+        """The first output that has no donated memory, by its size and memory."""
+        for path, one in self.results.items():
+            if path not in self._taken and (size := _size(one)) is not None:
+                self._fitting.setdefault((size, _space(one)), path)
 
     def free(self) -> tuple[list[EntryArray], list[EntryArray]]:
         """The arguments that are not donated, and the outputs that have no donated memory."""
@@ -165,20 +178,32 @@ class _Judge:
         result = self.results.get(donation.output)
         if result is None:
             return Verdict("unknown", "the entry has no such output")
-        return self._aliased(argument, result)
+        why = self._impossible(donation, argument, result)
+        return Verdict("unknown", why) if why else self._aliased(argument, result)
+
+    def _impossible(self, donation: Donation, argument: EntryArray, result: EntryArray) -> str:
+        """Why XLA cannot have made such a pair; "" where it can."""
+        if donation.kind not in _KINDS:
+            return f"the header says {donation.kind!r}, which is neither may-alias nor must-alias"
+        if self._donated[donation.place] > 1:
+            return "the header pairs it with several outputs, and it has room for one"
+        if self._taken[donation.output] > 1:
+            return f"the header pairs output {_index(result.value.path)} with several arguments"
+        sizes = _size(argument), _size(result)
+        # Without a layout the padding is not known.
+        told = (argument.shape.layout is None) == (result.shape.layout is None)
+        if told and None not in sizes and sizes[0] != sizes[1]:
+            return f"it has {sizes[0]:,} bytes in memory and the output {sizes[1]:,}"
+        return ""
 
     def _left_over(self, argument: EntryArray) -> Verdict:
         """Of a donor that XLA has paired with no output."""
         size = _size(argument)
         if size is None or any(argument.shape.dynamic):
             return Verdict("dropped", "its size is not fixed", "dynamic")
-        fits = [
-            path
-            for path, one in self.results.items()
-            if path not in self._taken and _size(one) == size and _space(one) == _space(argument)
-        ]
-        if fits:
-            why = f"XLA gave it to no output, although output {_index(fits[0])} has its size"
+        fits = self._fitting.get((size, _space(argument)))
+        if fits is not None:
+            why = f"XLA gave it to no output, although output {_index(fits)} has its size"
             return Verdict("dropped", why, "fits")
         why = f"no output of {size:,} bytes is left for it"
         if _space(argument):
@@ -196,7 +221,7 @@ class _Judge:
             return Verdict("copied", *self._copied(copies, argument, ways), gives, copies)
         if not ways.whole:
             return Verdict("unknown", "there are too many ways to follow", "", gives)
-        copy = defensive_copy(graph, own, ways.ends)
+        copy = self._copies.of(own, ways.ends)
         if copy is not None:
             why = f"the program works on %{copy.name}, a copy of the argument"
             return Verdict("copied", why, "argument", gives, (copy,))

@@ -41,7 +41,8 @@ TABLE = Table(
             "enum",
             "structural",
             "may-alias, must-alias: the header pairs it with an output; donor: it says that XLA may"
-            " take it for any. Of one that is only donated before optimization, what is said there",
+            " take it for any. Of one that is only donated before optimization, what is said there."
+            " NULL: the header has another word",
             values=("may-alias", "must-alias", "donor"),
         ),
         Column("shape", "text", "structural", "dtype and dimensions of the array"),
@@ -56,7 +57,7 @@ TABLE = Table(
             values=("aliased", "copied", "dropped", "unknown"),
         ),
         Column("why", "text", "volatile", "what in the text says so"),
-        Column("op_name", "text", "volatile", "what jax calls the argument"),
+        Column("op_name", "text", "volatile", "what jax calls the argument", needs_op_names=True),
     ),
     summary=Summary(
         "donated",

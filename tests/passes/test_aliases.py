@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -409,6 +410,93 @@ def test_a_header_may_name_what_is_not_there() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "input_output_alias={ {}: (0, {}, may-alias) }, buffer_donor={ (0, {}) }",
+        "input_output_alias={ {}: (0, {}, may-alias), {}: (0, {}) }",
+    ],
+    ids=["a donor too", "twice"],
+)
+def test_an_array_that_the_header_names_again_is_one_row(header: str) -> None:
+    text = UPDATE.replace(PAIRED, header)
+    assert ask(text, VERDICT) == [("{}", "may-alias", "f32[8,4]", 128, "aliased")]
+    assert findings(text, "aliases") == []
+
+
+def test_a_donor_that_the_header_names_again_is_one_row() -> None:
+    twice = DONOR.replace("{ (0, {}) }", "{ (0, {}), (0, {}) }")
+    assert ask(twice, "select verdict from aliases") == [("dropped",)]
+
+
+SIZES = scheduled(
+    PAIRED,
+    """  p = f32[@]{0:T(8)} parameter(0)
+  ROOT c = s8[4,8]{1,0:T(8,8)} custom-call(p), custom_call_target="k\"""",
+)
+
+
+def test_a_pair_of_other_sizes_cannot_be() -> None:
+    """Of other shapes it can: XLA pairs by the bytes with their padding, 64 of both."""
+    why = "it has 32 bytes in memory and the output 64"
+    assert ask(SIZES.replace("@", "8"), WHY) == [("unknown", why)]
+    assert ask(SIZES.replace("@", "9"), "select verdict from aliases") == [("aliased",)]
+    no_layout = SIZES.replace("@", "8").replace("{0:T(8)}", "")
+    assert ask(no_layout, "select verdict from aliases") == [("aliased",)]
+
+
+PAIRS = scheduled(
+    "input_output_alias={ @ }",
+    """  p = f32[8]{0} parameter(0)
+  q = f32[8]{0} parameter(1)
+  a = f32[8]{0} negate(p)
+  b = f32[8]{0} abs(q)
+  ROOT r = (f32[8]{0}, f32[8]{0}) tuple(a, b)""",
+)
+
+
+def test_one_array_has_room_for_one_output() -> None:
+    each = PAIRS.replace("@", "{0}: (0, {}), {1}: (1, {})")
+    assert ask(each, "select verdict from aliases") == [("aliased",)] * 2
+    why = "the header pairs it with several outputs, and it has room for one"
+    assert ask(PAIRS.replace("@", "{0}: (0, {}), {1}: (0, {})"), WHY) == [("unknown", why)] * 2
+    why = "the header pairs output {0} with several arguments"
+    assert ask(PAIRS.replace("@", "{0}: (0, {}), {0}: (1, {})"), WHY) == [("unknown", why)] * 2
+
+
+def test_a_kind_that_xla_has_not_is_told() -> None:
+    text = UPDATE.replace("may-alias", "whatever")
+    assert ask(text, "select kind, verdict, why from aliases") == [
+        (None, "unknown", "the header says 'whatever', which is neither may-alias nor must-alias")
+    ]
+
+
+# ---------------------------------------------------------------------------- many arrays
+
+
+@pytest.mark.parametrize("header", ["input_output_alias", "buffer_donor"])
+def test_a_tuple_of_thousands_of_arguments_takes_no_square_of_them(header: str) -> None:
+    """Where what takes the tuple is read anew for each argument, this takes minutes."""
+    count = 6000
+    every = range(count)
+    pairs = [
+        f"(0, {{{i}}})" if header == "buffer_donor" else f"{{{i}}}: (0, {{{i}}})" for i in every
+    ]
+    arrays = f"({', '.join(['f32[8]{0}'] * count)})"
+    lines = [f"  p = {arrays} parameter(0)"]
+    for i in every:
+        lines.append(f"  x{i} = f32[8]{{0}} get-tuple-element(p), index={i}")
+        lines.append(f"  y{i} = f32[8]{{0}} negate(x{i})")
+    lines.append(f"  ROOT r = {arrays} tuple({', '.join(f'y{i}' for i in every)})")
+    text = scheduled(f"{header}={{ {', '.join(pairs)} }}", "\n".join(lines))
+    facts = Facts(Program([parse(text)]))
+    began = process_time()
+    rows = facts.records("aliases")
+    assert process_time() - began < 10
+    verdict = "dropped" if header == "buffer_donor" else "aliased"
+    assert [row["verdict"] for row in rows] == [verdict] * count
+
+
 # ---------------------------------------------------------------------------- not donated
 
 
@@ -522,6 +610,14 @@ def test_donation_honoured() -> None:
 
 def test_donation_honoured_does_not_pass_where_nothing_is_donated() -> None:
     assert honoured(ADAM).outcome == "failed"
+
+
+def test_what_jax_calls_an_argument_is_not_judged_without_op_names() -> None:
+    asked = {"none": "op_name IS NOT NULL", "table": "aliases"}
+    expected = expectation(asked, HERE, discover_passes())
+    assert judge(Facts(Program([parse(UPDATE)])), [expected])[0].outcome == "failed"
+    bare = UPDATE.replace(""", metadata={op_name="state['w']"}""", "")
+    assert judge(Facts(Program([parse(bare)])), [expected])[0].outcome == "not judged"
 
 
 def test_donation_honoured_is_not_judged_before_optimization() -> None:
