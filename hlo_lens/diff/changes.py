@@ -53,6 +53,8 @@ def changed(matching: Matching) -> list[Changed]:
 def aspects(matching: Matching, old: Instruction, new: Instruction) -> list[Aspect]:
     """What differs between two matched instructions, the first the most telling."""
     found = [*_of_itself(old, new), *_operands(matching, old, new)]
+    if not found and old.opcode == "get-tuple-element":
+        return [Aspect("which element it is", "", "")]
     return found or [Aspect("what it calls", "", "")]
 
 
@@ -71,6 +73,8 @@ def _of_itself(old: Instruction, new: Instruction) -> Iterator[Aspect]:
         values = ours.get(name, ""), theirs.get(name, "")
         if name not in _NOT_HERE and not same_value(name, *values):
             yield Aspect(name or "attributes", *values)
+    if old.is_root != new.is_root:
+        yield Aspect("ROOT", *("yes" if one.is_root else "no" for one in (old, new)))
 
 
 def _operands(matching: Matching, old: Instruction, new: Instruction) -> Iterator[Aspect]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 
 from hlo_lens.diff.fingerprints import Body, Value
 from hlo_lens.diff.given import Route, calls
+from hlo_lens.diff.keys import element_attributes
 from hlo_lens.diff.model import Matching
 from hlo_lens.diff.sides import Pairing, Side
 
@@ -25,7 +27,7 @@ def result(
     ]
     _match_wrapped(old, new, to_new, to_old)
     for pairing in pairs.values():
-        _match_elements(pairing, routes, to_new, to_old)
+        changed += _match_elements(pairing, routes, to_new, to_old)
     back = {
         old.partners[place]: {to: at for at, to in route.items()}
         for place, route in routes.items()
@@ -37,8 +39,8 @@ def result(
         to_new,
         to_old,
         tuple(sorted(changed)),
-        _spelled(old, routes),
-        _spelled(new, back),
+        _spelled(old, routes, set(pairs)),
+        _spelled(new, back, {pairing.new.computation.index for pairing in pairs.values()}),
         old.bodies.hosts,
         new.bodies.hosts,
     )
@@ -134,7 +136,7 @@ def _equal(
     values, others = old.values[node], new.values[other]
     return (
         len(values) == len(others)
-        and (node == old.root[0]) == (other == new.root[0])
+        and ((node, ()) == old.root) == ((other, ()) == new.root)
         and all(
             pairing.translated(value, routes) == its
             for value, its in zip(values, others, strict=True)
@@ -186,39 +188,76 @@ def _match_wrapped(
             to_new[instr.id], to_old[other.id] = other.id, instr.id
 
 
+@dataclass(frozen=True, slots=True)
+class _Element:
+    """A get-tuple-element, and the value that it is. use: "root", "operand", or "none" where
+    nothing takes it: that is no spelling of an operand."""
+
+    id: int
+    value: Value
+    use: str
+    attributes: str
+
+
 def _match_elements(
     pairing: Pairing,
     routes: Mapping[int, Route],
     to_new: list[int | None],
     to_old: list[int | None],
-) -> None:
-    """Match the get-tuple-elements that are the same value."""
-    theirs: dict[Value, deque[int]] = {}
-    for id, value in elements(pairing.new):
-        theirs.setdefault(value, deque()).append(id)
-    for id, value in elements(pairing.old) if theirs else ():
-        its = pairing.translated(value, routes)
-        if its is not None and theirs.get(its):
-            other = theirs[its].popleft()
-            to_new[id], to_old[other] = other, id
+) -> list[tuple[int, int]]:
+    """Match the get-tuple-elements that are the same value and used as such. Gives the pairs that
+    are not equal: other attributes; and roots that are another value."""
+    ours = [(one, pairing.translated(one.value, routes)) for one in _elements(pairing.old)]
+    theirs = list(_elements(pairing.new)) if ours else []
+
+    def join(key: Callable[[_Element, Value | None], Hashable | None]) -> list[tuple[int, int]]:
+        """Match those of one key that have no partner, in order."""
+        free: dict[Hashable, deque[int]] = {}
+        for one in theirs:
+            if to_old[one.id] is None:
+                free.setdefault(key(one, one.value), deque()).append(one.id)
+        found = []
+        for one, value in ours:
+            its = key(one, value)
+            if to_new[one.id] is None and its is not None and free.get(its):
+                other = free[its].popleft()
+                to_new[one.id], to_old[other] = other, one.id
+                found.append((one.id, other))
+        return found
+
+    join(lambda one, value: value and (value, one.use, one.attributes))
+    return [
+        *join(lambda one, value: value and (value, one.use)),
+        *join(lambda one, _: True if one.use == "root" else None),
+    ]
 
 
-def elements(body: Body) -> Iterator[tuple[int, Value]]:
-    """The get-tuple-elements of a body: id, and the value that it is."""
-    first = body.computation.first_id
-    for node, key in enumerate(body.keys):
-        if key is None:
-            yield first + node, body.values[node][0]
+def _elements(body: Body) -> Iterator[_Element]:
+    """The get-tuple-elements of a body."""
+    computation = body.computation
+    at = [node for node, key in enumerate(body.keys) if key is None]
+    if not at:
+        return
+    used = {its for index in range(computation.size) for its in computation.operand_indices(index)}
+    root = computation.root_index
+    for node in at:
+        use = "root" if node == root else "operand" if node in used else "none"
+        attributes = element_attributes(computation.tails[node])
+        yield _Element(computation.first_id + node, body.values[node][0], use, attributes)
 
 
-def _spelled(side: Side, routes: Mapping[int, Route]) -> frozenset[int]:
+def _spelled(side: Side, routes: Mapping[int, Route], paired: set[int]) -> frozenset[int]:
     """The ids of what the other side has, if need be in another spelling: elements of what has a
-    partner, and what an `async-start` wraps."""
+    partner, and what an `async-start` wraps. Not what nothing takes, nor the root of one of the
+    computations that are matched, `paired`: an operand alone may be spelled otherwise."""
     found = set(side.bodies.hosts)
-    for body in side.bodies.of.values():
-        for id, (node, path) in elements(body):
+    for index, body in side.bodies.of.items():
+        for one in _elements(body):
+            if one.use == "none" or (one.use == "root" and index in paired):
+                continue
+            node, path = one.value
             place = body.first + node
             route = routes.get(place)
             if side.partners[place] >= 0 and (route is None or not path or path[0] in route):
-                found.add(id)
+                found.add(one.id)
     return frozenset(found)

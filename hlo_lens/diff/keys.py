@@ -120,3 +120,8 @@ def attributes_of(tail: str) -> str:
     """The attributes that say what an instruction computes, as one text, equal for equal ones."""
     text = structural_attributes(tail, without=_NOTES)
     return _with_groups(text) if "replica_groups=" in text else text
+
+
+def element_attributes(tail: str) -> str:
+    """The attributes of a get-tuple-element, as `attributes_of`, without which element it is."""
+    return structural_attributes(tail, without=_NOTES | {"index"})

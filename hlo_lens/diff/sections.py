@@ -178,7 +178,7 @@ def _values(sides: Sides, one: TableDiff, whole: bool) -> Iterator[Sum]:
 
 # ---------------------------------------------------------------------------------- groups
 
-_OF_LOOP = frozenset(("loop_depth", "trips_kind"))
+_OF_LOOP = frozenset(("loop_depth",))
 _RUNS = ("executions", "executions_min", "executions_max")
 
 

@@ -102,6 +102,8 @@ class Pairing:
         if [old.up[node] for node in old.nodes] != [new.up[node] for node in new.nodes]:
             return False
         pairs = dict(zip(old.nodes, new.nodes, strict=True))
+        if pairs.get(old.root[0], -1) != new.root[0]:
+            return False
         partners, theirs = self.old_side.partners, self.new_side.partners
         for node, other in pairs.items():
             if partners[old.first + node] >= 0 or theirs[new.first + other] >= 0:
