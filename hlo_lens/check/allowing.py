@@ -25,7 +25,7 @@ INSTRUCTIONS: Final = "instructions"
 
 REPEATED: Final = {
     "executions": frozenset(("executions_min", "executions_max")),
-    LOOP: frozenset(("loop_depth", "trips_kind", "executions", "executions_min", "executions_max")),
+    LOOP: frozenset(("loop_depth", "executions", "executions_min", "executions_max")),
 }
 """By column, those whose change only repeats that it has changed; of `loop`, that a row stands in
 another one."""

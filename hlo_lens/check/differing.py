@@ -75,7 +75,7 @@ def _unknown(table: Table, row: ChangedRow) -> set[str]:
         if _may_be(old[0], new) or _may_be(new[0], old):
             found |= REPEATED["executions"]
         else:
-            found -= {*bounds, "trips_kind"}
+            found -= set(bounds)
     return found
 
 

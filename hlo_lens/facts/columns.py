@@ -178,7 +178,7 @@ COMMON: tuple[Column, ...] = (
     Column(
         "trips_kind",
         "enum",
-        "structural",
+        "volatile",
         "how the trip counts behind executions are known, the worst of the chain; NULL: no loop",
         values=("annotated", "inferred", "bounded", "unknown"),
     ),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _TRIPS_KIND: Final = Column(
     "trips_kind",
     "enum",
-    "structural",
+    "volatile",
     "how trip_count is known: XLA noted it, or init, step and condition say it; bounded: only"
     " trip_count_max is known",
     values=("annotated", "inferred", "bounded", "unknown"),

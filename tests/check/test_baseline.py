@@ -466,9 +466,20 @@ def test_no_convert_is_no_value_that_is_not_known() -> None:
 def test_a_trip_count_that_one_side_does_not_know_is_not_judged() -> None:
     its = against(LOOP, UNKNOWN_TRIPS)["unchanged-collectives"]
     assert (its.outcome, its.found) == ("not judged", "perhaps 2 changed; 1 unchanged")
-    assert its.why == "executions, trips_kind of 2 rows: one side does not know it"
-    assert its.offenders[0].text == "trips_kind inferred → unknown, executions 4 → –"
+    assert its.why == "executions of 2 rows: one side does not know it"
+    assert its.offenders[0].text == "executions 4 → –"
+    its = against(LOOP, UNKNOWN_TRIPS)["unchanged-loops"]
+    assert "trip_count 4 → –" in its.offenders[0].text
     assert failed(against(LOOP, LOOP.replace("constant(4)", "constant(5)"))) >= {"collectives"}
+
+
+def test_how_a_trip_count_is_known_is_no_difference() -> None:
+    """XLA notes the number that init, step and condition say too; or another one."""
+    while_ = next(line for line in LOOP.splitlines() if " while(" in line)
+    noted = f'{while_}, backend_config={{"known_trip_count":{{"n":"4"}}}}'
+    assert failed(against(LOOP, LOOP.replace(while_, noted))) == set()
+    other = noted.replace('"4"', '"5"')
+    assert failed(against(LOOP, LOOP.replace(while_, other))) >= {"loops", "collectives"}
 
 
 # An all-reduce in a computation that is called.
