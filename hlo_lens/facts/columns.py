@@ -214,4 +214,5 @@ FINDINGS = Table(
         Column("evidence", "json", "volatile", "rows that show it, as [[table, id], …]"),
         Column("help", "text", "volatile", "what to do about it"),
     ),
+    needs_op_names=True,
 )
