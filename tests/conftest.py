@@ -16,10 +16,17 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from hlo_lens.__main__ import main
 
 pytest_plugins = ["pytester"]
+
+# How fast a loaded machine draws examples says nothing of the program.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 # The marker of the tests that need a package which is not in the extra `test`.
 MARKERS = {"jax": "jax", "pandas": "frames", "polars": "frames"}
@@ -89,9 +96,7 @@ class Ran:
 
 
 @pytest.fixture
-def cli(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Ran]:
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     """Run `hlolens` in this process: `cli("show", path, "dot.1", stdin=b"...")`."""
     monkeypatch.setenv("COLUMNS", "120")
     for name in ("NO_COLOR", "FORCE_COLOR", "HLOLENS_DEBUG"):
