@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from hlo_lens.check.literals import mistake_in
+from hlo_lens.check.conditions import columns_read_by
 from hlo_lens.facts import FINDINGS, Facts, Registry, Table, UnknownTableError
-from hlo_lens.facts.sqlite import QueryError, check_condition, columns_read, run_query
+from hlo_lens.facts.sqlite import Database, QueryError, columns_read, run_query
 from hlo_lens.files import InputError
 from hlo_lens.present.quantities import visible
 from hlo_lens.present.reading import not_read
@@ -192,15 +192,10 @@ class Meant:
 
 def _check_condition(allowed: Allowed, facts: Facts) -> None:
     try:
-        check_condition((facts,), allowed.table, allowed.where)
-        read = columns_read((facts,), _sql(allowed, "1"))
+        with Database((facts,)) as asked:
+            columns_read_by(allowed.where, allowed.table, facts, asked)
     except QueryError as problem:
         raise _mistake(allowed, str(problem)) from None
-    if not any(column for _, column in read):
-        raise _mistake(allowed, "it reads no column: it holds of every row or of none")
-    names = dict.fromkeys((allowed.table, *(table for table, _ in read)))
-    if mistake := mistake_in(allowed.where, [facts.table(name) for name in names]):
-        raise _mistake(allowed, mistake)
 
 
 def _needs_op_names(allowed: Allowed, facts: Facts) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from hlo_lens.check.comparable import (
     why_not,
     without_lone_side_files,
 )
+from hlo_lens.check.counting import rows_text
 from hlo_lens.check.differing import (
     Differing,
     instruction_differences,
@@ -43,9 +43,9 @@ from hlo_lens.diff.exact import elided_literals
 from hlo_lens.diff.sections import section_of, summary_of
 from hlo_lens.diff.values import ARROW, Sides
 from hlo_lens.facts import FINDINGS, Facts
-from hlo_lens.facts.findings import PASS_FAILED, PLUGIN_BROKEN
+from hlo_lens.facts.findings import MACHINERY
 from hlo_lens.present.quantities import count_text, visible
-from hlo_lens.present.reading import not_read
+from hlo_lens.present.reading import file_argument, not_read
 
 __all__ = ["Allowed", "allowed_change", "unchanged"]
 
@@ -220,7 +220,7 @@ class _Stage:
         if table == FINDINGS.name:
             for side in sides:
                 for finding in side.findings:
-                    if finding.rule in (PASS_FAILED.id, PLUGIN_BROKEN.id):
+                    if finding.rule in MACHINERY:
                         return finding.message
         elif table != INSTRUCTIONS:
             for side in sides:
@@ -275,9 +275,7 @@ class _Stage:
         )
         files = []
         for facts, at, word in sides:
-            file = facts.program.modules[at].filename or ""
-            is_file = file and not file.startswith("<")
-            files.append(visible(shlex.quote(file)) if is_file else word)
+            files.append(file_argument(facts.program.modules[at].filename, word))
         only = "" if table == INSTRUCTIONS else f"--only {table} "
         return f"hlolens diff {' '.join(files)} {only}--limit 0"
 
@@ -298,18 +296,14 @@ def _why_open(outcome: _Outcome, lone_files: str) -> str:
     unknown = [parts & one.unknown for one, parts in outcome.open if parts & one.unknown]
     if unknown:
         names = ", ".join(sorted(significant(frozenset().union(*unknown))))
-        told.append(f"{names} of {_rows(len(unknown))}: one side does not know it")
+        told.append(f"{names} of {rows_text(len(unknown))}: one side does not know it")
         told += [lone_files] if lone_files else []
     unsure = sum(not parts <= one.unknown for one, parts in outcome.open)
     if unsure:
         told.append(
-            f"whether the condition of --allow-change holds is not known of {_rows(unsure)}"
+            f"whether the condition of --allow-change holds is not known of {rows_text(unsure)}"
         )
     return "; ".join(told)
-
-
-def _rows(number: int) -> str:
-    return f"{count_text(number)} {'row' if number == 1 else 'rows'}"
 
 
 def _covering(outcome: _Outcome) -> str:

@@ -150,14 +150,13 @@ def _runs_an_iteration(
     loop, instr = row.get("loop"), row.get("instr")
     if not isinstance(loop, int) or not isinstance(instr, int):
         return Number(0, None)
-    analysis = selection.facts.program.analysis(selection.module)
-    around = next((one for one in analysis.loops if one.instr.id == loop), None)
+    around = selection.loops.get(loop)
     if around is None or around.body is None:
         return Number(0, None)
     # A condition runs once more than its body; it counts as a part of each iteration.
     if selection.module.instruction(instr).computation in (around.body, around.condition):
         return Number(1, 1)
-    runs = analysis.executions(around.body).exact
+    runs = selection.facts.program.analysis(selection.module).executions(around.body).exact
     if not runs or least != most:
         return Number(0, None)
     often = least // runs if least % runs == 0 else least / runs

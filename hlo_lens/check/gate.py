@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from hlo_lens.check.model import Verdict
-from hlo_lens.check.selection import MACHINERY, not_whole
+from hlo_lens.check.selection import not_whole
 from hlo_lens.facts import Facts, Finding
-from hlo_lens.facts.findings import LEVELS, Level
+from hlo_lens.facts.findings import LEVELS, MACHINERY, Level
+from hlo_lens.present.chosen import fits
 from hlo_lens.present.reading import gravest_first
 
 NO_WARNING = "error"
@@ -84,8 +84,8 @@ def judged_by_rules(
 def is_wanted(rule: str, selected: Sequence[str], ignored: Sequence[str]) -> bool:
     """Whether a rule is judged: one that globs of `selected` match, or any without, and that none
     of `ignored` does. What tells of the machinery is none."""
-    chosen = not selected or _matches(rule, selected)
-    return chosen and not _matches(rule, ignored) and rule not in MACHINERY
+    chosen = not selected or fits(rule, selected)
+    return chosen and not fits(rule, ignored) and rule not in MACHINERY
 
 
 def _without_op_names(facts: Facts, rules: Sequence[str]) -> tuple[set[str], Sequence[str]]:
@@ -109,7 +109,3 @@ def _cut_off(facts: Facts) -> Iterator[str]:
     for module in facts.program.modules:
         if why := not_whole(module):
             yield f"{module.name}: {why}"
-
-
-def _matches(rule: str, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(rule, glob) for glob in globs)

@@ -14,7 +14,7 @@ from hlo_lens.check.counting import Counted, Number, added, counted, rows_text
 from hlo_lens.check.model import Expectation, Outcome, Quantity, Verdict
 from hlo_lens.check.selection import Selection
 from hlo_lens.check.sentences import expected_text, number_text
-from hlo_lens.check.telling import against, command_of, nearest_of, offender_of
+from hlo_lens.check.telling import against, command_of, nearest_of, offender_of, told_of
 from hlo_lens.facts import Facts
 from hlo_lens.facts.sqlite import Database, QueryError
 from hlo_lens.files import InputError
@@ -170,7 +170,7 @@ def _of_rows(selection: Selection, outcome: Outcome, found: str, rows: Sequence[
     expected = selection.expected
     if outcome == "passed":
         return _verdict(expected, outcome, found)
-    cells = Cells(selection.facts.program)
+    cells, columns = Cells(selection.facts.program), told_of(selection)
     nearest, shown = "", against(expected, outcome)
     if not selection.meant:
         nearest, shown = nearest_of(selection)
@@ -179,10 +179,12 @@ def _of_rows(selection: Selection, outcome: Outcome, found: str, rows: Sequence[
         outcome,
         found,
         why=_why_unsure(selection) if outcome == "not judged" else "",
-        offenders=tuple(offender_of(selection, cells, id) for id in rows[:_MOST_OFFENDERS]),
+        offenders=tuple(
+            offender_of(selection, cells, columns, id) for id in rows[:_MOST_OFFENDERS]
+        ),
         against=len(rows),
         nearest=nearest,
-        command=command_of(selection, shown),
+        command=command_of(selection, columns, shown),
         module=selection.position,
     )
 

@@ -13,6 +13,7 @@ from importlib import resources
 from typing import Any, Final
 
 from hlo_lens.check.comparing import number_of_bytes
+from hlo_lens.check.conditions import in_parentheses
 from hlo_lens.check.model import QUANTITIES
 from hlo_lens.check.places import ExpectationError, Place, written
 from hlo_lens.facts.sqlite import QueryError, check_closed
@@ -249,12 +250,12 @@ def _said_otherwise(base: Given, own: Given, place: Place) -> Given:
 
 
 def _alone(condition: str, place: Place) -> str:
-    """A condition in parentheses that it cannot leave; a comment at its end stays inside."""
+    """A condition in parentheses that it cannot leave."""
     try:
         check_closed(condition)
     except QueryError as problem:
         raise ExpectationError(place("where"), str(problem)) from None
-    return f"({condition}\n)" if "--" in condition else f"({condition})"
+    return in_parentheses(condition)
 
 
 def close(word: str, known: Sequence[str]) -> str:

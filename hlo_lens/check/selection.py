@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hlo_lens.check.literals import mistake_in
+from hlo_lens.check.conditions import columns_read_by
 from hlo_lens.check.model import Expectation
-from hlo_lens.facts import FINDINGS, MEMBERS, Facts, Table
-from hlo_lens.facts.findings import PASS_FAILED, PLUGIN_BROKEN
+from hlo_lens.facts import FINDINGS, MEMBERS, Facts
+from hlo_lens.facts.findings import MACHINERY
 from hlo_lens.facts.sqlite import Database, QueryError
 from hlo_lens.files import InputError
 from hlo_lens.hlo import Module
+from hlo_lens.present.cells import Loops
 from hlo_lens.present.quantities import visible
 from hlo_lens.present.reading import not_read
+
+if TYPE_CHECKING:
+    from hlo_lens.analysis import Loop
 
 _NOT_WHOLE: Final = {
     "truncated": "the text is cut off: what stands behind the cut is not known",
     "no-entry": "the text has no ENTRY: it may be cut off",
     "missing-computation": "the text is not whole: {}",
 }
-MACHINERY: Final = (PASS_FAILED.id, PLUGIN_BROKEN.id)
-"""Rules that tell of passes, not of the program."""
 _ALL: Final = 2**31 - 1
 
 
@@ -74,25 +76,11 @@ class Selection:
             if not condition:
                 continue
             try:
-                self._asked.check_condition(self.table.name, condition)
-                found = self._asked.columns_read(self._sql(condition, ""))
+                read |= columns_read_by(condition, self.table.name, self.facts, self._asked)
             except QueryError as problem:
-                raise self._mistake(str(problem), place) from None
-            if not self._reads_a_column(condition):
-                raise self._mistake("it reads no column: it holds of every row or of none", place)
-            if mistake := mistake_in(condition, self._tables(found)):
-                raise self._mistake(mistake, place)
-            read |= found
+                place = place or expected.place or visible(expected.id)
+                raise InputError(place, str(problem)) from None
         return read
-
-    def _reads_a_column(self, condition: str) -> bool:
-        sql = f'SELECT 1 FROM "{self.table.name}" WHERE (\n{condition}\n)'
-        return any(column for _, column in self._asked.columns_read(sql))
-
-    def _tables(self, read: Iterable[tuple[str, str]]) -> list[Table]:
-        """The tables that are read, that of the expectation first."""
-        names = dict.fromkeys((self.table.name, *(table for table, _ in read)))
-        return [self.facts.table(name) for name in names]
 
     @property
     def _conditions(self) -> tuple[str, str]:
@@ -143,6 +131,11 @@ class Selection:
             if isinstance(id := row["id"], int) and row["module"] in self._modules
         }
 
+    @cached_property
+    def loops(self) -> Mapping[int, Loop]:
+        """The whiles of the module, by instruction."""
+        return Loops(self.facts.program, self.position).by_id
+
     @property
     def _modules(self) -> tuple[int | None, ...]:
         """The module; where it is the one that runs, with what is said of the whole program."""
@@ -185,6 +178,3 @@ class Selection:
         of_all = " OR module IS NULL" if None in self._modules else ""
         rows = f'"{self.table.name}" WHERE (module = {self.position}{of_all})'
         return f"SELECT id, {truths} FROM {rows} ORDER BY id"
-
-    def _mistake(self, problem: str, place: str = "") -> InputError:
-        return InputError(place or self.expected.place or visible(self.expected.id), problem)

@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from hlo_lens.check.conditions import in_parentheses
 from hlo_lens.check.counting import rows_text
 from hlo_lens.check.model import Expectation, Offender, Outcome
 from hlo_lens.check.selection import Selection
 from hlo_lens.check.sentences import without_one_part
 from hlo_lens.present.cells import Cells
 from hlo_lens.present.quantities import count_text, visible
+from hlo_lens.present.reading import file_argument
 
 _EQUALS: Final = re.compile(
     r"\(*\s*\"?(\w+)\"?\s*(?:==?|IS|IN|LIKE|GLOB)\s*[\w'(].*", re.I | re.DOTALL
@@ -21,14 +23,14 @@ _EQUALS: Final = re.compile(
 _MOST_VALUES: Final = 6
 
 
-def offender_of(selection: Selection, cells: Cells, id: int) -> Offender:
-    """A row with the columns that the expectation is about."""
+def offender_of(selection: Selection, cells: Cells, columns: Iterable[str], id: int) -> Offender:
+    """A row with these columns of it, by `told_of`."""
     row = selection.records[id]
     told = [
         f"{name} = {cells.text(column, row[name], selection.position, words=('true', 'false'))}"
         if row[name] is not None
         else f"{name} = NULL"
-        for name in _told_of(selection)
+        for name in columns
         if (column := selection.table.column(name)) and name != "name"
     ]
     name, source, line = (row.get(key) for key in ("name", "source", "text_line"))
@@ -41,7 +43,7 @@ def offender_of(selection: Selection, cells: Cells, id: int) -> Offender:
     )
 
 
-def _told_of(selection: Selection) -> Iterable[str]:
+def told_of(selection: Selection) -> Iterable[str]:
     """The columns that are told of a row: those that somebody chose, else those of the condition,
     what is summed, or those of `where` that are not the same in every row, with phase and
     executions."""
@@ -96,35 +98,26 @@ def _value(value: object) -> str:
 
 def against(expected: Expectation, outcome: Outcome) -> str:
     """SQL for the rows that are against it, where a condition tells which; else for all of them."""
-    condition = _in_parentheses(expected.condition)
+    condition = in_parentheses(expected.condition) if expected.condition else ""
     if outcome == "not judged" and condition:
         tested = f"{condition} IS NULL"
     else:
         tested = {"every": f"NOT {condition}", "none": condition}.get(expected.quantity, "")
     if not condition or not tested:
         return expected.where
-    return f"{_in_parentheses(expected.where)} AND {tested}" if expected.where else tested
+    return f"{in_parentheses(expected.where)} AND {tested}" if expected.where else tested
 
 
-def _in_parentheses(condition: str) -> str:
-    """A comment at the end of it ends with its line."""
-    if not condition:
-        return ""
-    return f"({condition}\n)" if "--" in condition else f"({condition})"
-
-
-def command_of(selection: Selection, where: str) -> str:
-    """`hlolens query` for the rows of which a condition holds."""
+def command_of(selection: Selection, columns: Iterable[str], where: str) -> str:
+    """`hlolens query` for these columns of the rows of which a condition holds."""
     table = selection.table
-    wanted = ("name", "phase", "loop_name", *_told_of(selection), "executions", "source")
+    wanted = ("name", "phase", "loop_name", *columns, "executions", "source")
     shown = [name for name in dict.fromkeys(wanted) if name in table.names] or ["*"]
     sql = f"SELECT {', '.join(map(str, shown))} FROM {table.name}"
     if where:
         has_comment = "--" in where
         sql += f" WHERE {where if has_comment else ' '.join(where.split())}"
-    file = selection.module.filename or ""
-    path = "FILE" if not file or file.startswith("<") else visible(shlex.quote(file))
-    return f"hlolens query {path} {_quoted(sql)}"
+    return f"hlolens query {file_argument(selection.module.filename)} {_quoted(sql)}"
 
 
 def _quoted(sql: str) -> str:

@@ -14,7 +14,6 @@ import click
 from hlo_lens.cli.common import (
     FAILED,
     INPUT,
-    answer_is_no,
     bad_input_told,
     choice_options,
     describe,
@@ -180,10 +179,9 @@ def command(
         verdicts = _verdicts(one, expectations, good, changes, checks)
         checked.append(_checked(one, verdicts, by_rules, fail_on, select, ignore))
     # Before anything is written: a closed pipe changes no answer.
-    if any(one.failed(fail_on) for one in checked):
-        answer_is_no()
-    if any(one.not_judged(fail_on) for one in checked):
-        state().worst(FAILED)
+    from hlo_lens.check.gate import exit_code
+
+    state().worst(exit_code(checked, fail_on))
     _write(checked, fail_on, reports)
 
 

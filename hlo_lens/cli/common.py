@@ -97,13 +97,10 @@ def note(message: str, *, level: int = 0) -> None:
 
 def tell_of_broken_passes(facts: Iterable[Facts]) -> None:
     """An empty table must not look like an answer where its pass failed."""
-    from hlo_lens.facts.findings import PASS_FAILED, PLUGIN_BROKEN
+    from hlo_lens.facts.findings import MACHINERY
 
     broken = (
-        finding.message
-        for one in facts
-        for finding in one.findings
-        if finding.rule in (PASS_FAILED.id, PLUGIN_BROKEN.id)
+        finding.message for one in facts for finding in one.findings if finding.rule in MACHINERY
     )
     for message in dict.fromkeys(broken):
         note(message)

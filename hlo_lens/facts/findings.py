@@ -71,3 +71,6 @@ PLUGIN_BROKEN = Rule(
     " claims a table, pass name or rule id that is already taken is left out. Built-in passes come"
     " first, then the entry points of group `hlo_lens.passes` by name.",
 )
+
+MACHINERY = (PASS_FAILED.id, PLUGIN_BROKEN.id)
+"""Ids of the rules that tell of passes, not of the program."""

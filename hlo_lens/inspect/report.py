@@ -5,7 +5,6 @@ It knows tables by their summaries only: a table without one is shown when it is
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from hlo_lens.facts.findings import LEVELS
 from hlo_lens.present.cells import Cells, Row
 from hlo_lens.present.groups import NO_LOOP, grouped, measured, wanted, without_value
 from hlo_lens.present.page import Column
-from hlo_lens.present.quantities import UNKNOWN, count_text, visible
+from hlo_lens.present.quantities import UNKNOWN, count_text
+from hlo_lens.present.reading import file_argument
 
 _NOTHING = {UNKNOWN, NO_LOOP}
 _SAMPLE = 10  # rows that the query to try next asks for
@@ -199,8 +199,7 @@ def _told(facts: Facts, finding: Finding) -> Told:
 
 def _next(file: str | None, sections: Sequence[Section]) -> Iterator[str]:
     """Commands to try next: the skeleton, and the largest rows of a table, asked and in full."""
-    # What came through standard input (`<stdin>`) is gone.
-    path = "FILE" if file is None or file.startswith("<") else visible(shlex.quote(file))
+    path = file_argument(file)
     yield f"hlolens tree {path}"
     for section in sections:
         table, summary = section.table, section.table.summary

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hlo_lens.facts import Facts, Finding, UnknownTableError
-from hlo_lens.facts.findings import LEVELS, PASS_FAILED, PLUGIN_BROKEN
+from hlo_lens.facts.findings import LEVELS, MACHINERY
 from hlo_lens.present.quantities import visible
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def not_read(facts: Facts, table: str) -> str | None:
         facts.rows(table)
     names = {table} if owner is None else {table, owner.name}
     for finding in facts.findings:
-        is_broken = finding.rule in (PASS_FAILED.id, PLUGIN_BROKEN.id)
+        is_broken = finding.rule in MACHINERY
         words = finding.message.replace(":", " ").split(maxsplit=2)
         if is_broken and words[:1] == ["pass"] and words[1] in names:
             return finding.message
@@ -48,6 +49,12 @@ def findings_of(facts: Facts, tables: Iterable[str]) -> list[Finding]:
     facts.run(owners.values())
     rules = {rule.id for owner in owners.values() for rule in owner.rules}
     return gravest_first(finding for finding in facts.findings if finding.rule in rules)
+
+
+def file_argument(file: str | None, word: str = "FILE") -> str:
+    """A file in a command for a shell; `word` where there is none, or came through standard input
+    (`<stdin>`) and is gone."""
+    return word if not file or file.startswith("<") else visible(shlex.quote(file))
 
 
 def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
