@@ -96,6 +96,9 @@ def _of_convolution(attributes: str, shapes: tuple[str, str, str]) -> Contractio
         for label, back in zip(sorted(kinds.keys() - {"b", "f"}), window.rhs_reversal, strict=False)
     ):
         raise ValueError("a dimension runs the other way round")
+    lhs, rhs, out = by_label
+    if any(lhs[label] > max(rhs[label], out[label]) for label in kinds.keys() - {"b", "f"}):
+        raise ValueError("a part of the left operand, which is no view of it")
     # In the order of the result, so that this is seldom a view.
     batch, rows = (
         "".join(label for label in labels.output if kinds[label] == kind)
@@ -114,7 +117,6 @@ def _of_convolution(attributes: str, shapes: tuple[str, str, str]) -> Contractio
         ones = [label for label in all_of if label not in wanted]
         order = [all_of.index(label) for label in (*ones, *wanted)]
         views.append(transposed(shape, order))
-    lhs, _, out = by_label
     counts = [math.prod(lhs[label] for label in each) for each in (batch, rows, summed)]
     size = counts[0], counts[1], math.prod(out[label] for label in columns), counts[2]
     rest = _WINDOW.sub("", _LABELS.sub("", attributes))

@@ -2,7 +2,8 @@
 
 In a spatial dimension, output o meets window position k at input i where
 o·stride + k·rhs_dilate − pad = i·lhs_dilate. With size N, the dimension is one of a dot if that
-pairs things off one to one:
+pairs things off one to one. Of a longer input it takes N that follow on each other, from f on,
+where pad is −f·lhs_dilate (TPU folds slices into windows); i counts from there:
 
     contracted  outputs 1, window and input N: k = i
     lhs         window 1, input and outputs N: o = i
@@ -16,7 +17,7 @@ has stride N, lhs_dilate N − 1 and pad N − 1. With any other dimension a con
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -53,9 +54,18 @@ class Axis:
         return cls(inputs, size, outputs, window.stride[at], low, *dilations, back)
 
     @property
+    def size(self) -> int:
+        """Of the dimension of a dot that it is: of a longer input, only so much is read."""
+        return max(self.window, self.outputs)
+
+    @property
     def kind(self) -> Kind | None:
         """Which dimension of a dot it is, "batch" for one of size 1; None where it is none."""
-        size = max(self.inputs, self.window, self.outputs)
+        size = self.size
+        if self.inputs > size and self.lhs_dilate > 0:
+            first, between = divmod(-self.pad, self.lhs_dilate)
+            taken = not between and 0 <= first <= self.inputs - size
+            return replace(self, inputs=size, pad=0).kind if taken else None
         match (self.outputs == size, self.window == size, self.inputs == size):
             case True, True, True:
                 return "batch" if self._pairs(size) else None
@@ -151,7 +161,7 @@ def conv_as_dot(
         "contracted": [contracted],
     }
     for label, kind in kinds.items():
-        sizes[kind].append(max(lhs[label], rhs[label]))
+        sizes[kind].append(max(rhs[label], out[label]))
     return ConvDot(
         tuple(size for size in sizes["batch"] if size != 1),
         prod(sizes["lhs"]),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hlo_lens.analysis.calls import CallGraph, CallSite, written_computation
 from hlo_lens.analysis.loops import Loop, Nesting
 from hlo_lens.analysis.multiplicity import Bounds, Executions, executions, multiplicity
+from hlo_lens.analysis.names import Front
 from hlo_lens.analysis.phase import Naming, Phase
 from hlo_lens.hlo import Computation, Instruction, Module
 
@@ -87,10 +88,9 @@ class ModuleAnalysis:
         """The full op_name of each written instruction of a computation, by position."""
         return self._naming.full_op_names(computation)
 
-    def callers_op_name(self, computation: Computation) -> str | None:
-        """The op_names of the calls around a computation, joined; "" where they have none, None
-        where callers differ."""
-        return self._naming.callers_op_name(written_computation(computation))
+    def front(self, computation: Computation) -> Front | None:
+        """What stands in front of the op_names in a computation; None where callers differ."""
+        return self._naming.front(written_computation(computation))
 
     def phase(self, instr: Instruction) -> Phase:
         """The phase of a training step an instruction belongs to; see `phase`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 
 from hlo_lens.hlo import Instruction
@@ -16,6 +17,7 @@ _ABSOLUTE = re.compile(r"\(*p?jit\(", re.A)
 _TRANSPOSE = re.compile(r"(?<![\w.-])transpose\(", re.A)
 _JVP = re.compile(r"(?<![\w.-])jvp\(", re.A)
 _WRAPPER = re.compile(r"[\w.-]+\((.*)\)", re.A | re.S)
+_NAMED_FROM_OUTSIDE = frozenset(("while", "conditional"))
 _OPENING, _CLOSING = "([{", ")]}"
 
 
@@ -30,6 +32,34 @@ def own_op_name(instr: Instruction) -> str | None:
 def is_absolute(op_name: str) -> bool:
     """Whether the path starts at the program: with `jit(` or `pjit(`."""
     return _ABSOLUTE.match(op_name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What stands in front of the op_names in a computation.
+
+    path: the full op_name of the caller; "" where nothing is in front.
+    again: the caller's own op_name, where the names in it may begin with it again. jax names what
+    is in a loop or a branch from the function that the loop is in: `while`, then `while/body/mul`.
+    """
+
+    path: str = ""
+    again: str | None = None
+
+    def full(self, name: str) -> str:
+        """The full op_name of an instruction of the computation that has this one."""
+        if not self.path or is_absolute(name):
+            return name
+        if self.again is not None and f"{name}/".startswith(f"{self.again}/"):
+            return self.path + name[len(self.again) :]
+        return f"{self.path}/{name}"
+
+    def inside(self, caller: Instruction) -> Front:
+        """What stands in front in the computations that an instruction with this front calls."""
+        name = own_op_name(caller)
+        if name is None:
+            return self
+        return Front(self.full(name), name if caller.opcode in _NAMED_FROM_OUTSIDE else None)
 
 
 @lru_cache(maxsize=1 << 14)

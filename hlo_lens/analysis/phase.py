@@ -2,9 +2,9 @@
 
 An instruction with an op_name has the phase its full op_name shows (`names.rank_of`). The full
 op_name is its own one where that starts with `jit(` or `pjit(`, else the op_names of the call,
-while, conditional and async instructions around it in front of its own; fusions and appliers
-hand on what is in front of themselves. Where several callers give different phases, the phase is
-not known.
+while, conditional and async instructions around it in front of its own (`names.Front`); fusions and
+appliers hand on what is in front of themselves. Where several callers give different phases, the
+phase is not known.
 
 An instruction without one has the phase that all compute users agree on (`dataflow`). Users that
 only move or hold a value (`_PLUMBING`) are looked through; so are compute users without a name,
@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import Literal
 
 from hlo_lens.analysis.calls import CallGraph, written_computation, written_instruction
-from hlo_lens.analysis.names import NO_NAME, PHASES, is_absolute, own_op_name, rank_of
+from hlo_lens.analysis.names import NO_NAME, PHASES, Front, is_absolute, own_op_name, rank_of
 from hlo_lens.hlo import Computation, Instruction
 
 _JOINED = frozenset(("call", "async", "body", "condition", "branch"))
@@ -90,9 +90,9 @@ class Naming:
         """
         return self._full(own_op_name(instr), written_computation(instr.computation))
 
-    def callers_op_name(self, computation: Computation) -> str | None:
+    def front(self, computation: Computation) -> Front | None:
         """What stands in front of the op_names in a computation; None where its callers differ."""
-        return self._prefixes[computation.index]
+        return self._fronts[computation.index]
 
     def full_op_names(self, computation: Computation) -> Sequence[str | None]:
         """The full op_name of each written instruction of a computation, by position."""
@@ -101,8 +101,8 @@ class Naming:
     def _full(self, own: str | None, computation: Computation) -> str | None:
         if own is None or self._rank(own)[1]:
             return own
-        prefix = self._prefixes[computation.index]
-        return f"{prefix}/{own}" if prefix else own
+        front = self._fronts[computation.index]
+        return own if front is None else front.full(own)
 
     def phase(self, instr: Instruction) -> Phase:
         """The phase of an instruction; of an implied one, that of the one that implies it."""
@@ -181,20 +181,19 @@ class Naming:
         return masks
 
     @cached_property
-    def _prefixes(self) -> list[str | None]:
-        """The op_names in front of each computation; None where its callers differ."""
-        prefixes: list[str | None] = [""] * len(self.graph.module.computations)
+    def _fronts(self) -> list[Front | None]:
+        """What is in front of the op_names in each computation; None where its callers differ."""
+        fronts: list[Front | None] = [Front()] * len(self.graph.module.computations)
         for computation in self.graph.order:
-            found: set[str | None] = set()
+            found: set[Front | None] = set()
             for site in self.graph.callers(computation):
-                around = prefixes[site.caller.computation.index]
-                name = own_op_name(site.caller) if site.kind in _JOINED else None
-                if name is not None:
-                    around = f"{around}/{name}" if around and not is_absolute(name) else name
+                around = fronts[site.caller.computation.index]
+                if site.kind in _JOINED and own_op_name(site.caller) is not None:
+                    around = (around or Front()).inside(site.caller)
                 found.add(around)
             if found:
-                prefixes[computation.index] = found.pop() if len(found) == 1 else None
-        return prefixes
+                fronts[computation.index] = found.pop() if len(found) == 1 else None
+        return fronts
 
     def _flow(self, computation: Computation) -> list[int]:
         """For each instruction without a name, the ranks its users (or insides) have."""

@@ -185,7 +185,8 @@ def conv_parts(
             pairs = {"contracted": [(a, b)], "lhs": [(a, c)], "rhs": [(b, c)]}
             for one, other in pairs.get(kind, [(a, b), (a, c)]):
                 unite(one, other)
-            found[kind].append(b if kind == "rhs" else a)
+            # Of a longer left operand a part is taken: the others say how much.
+            found[kind].append(c if kind == "lhs" else b)
     except (IndexError, KeyError, ValueError):
         return None
     batch, summed, mine, yours = (

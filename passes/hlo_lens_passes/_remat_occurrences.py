@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hlo_lens.analysis import origin
 from hlo_lens.analysis.collectives import COLLECTIVE_OPCODES
-from hlo_lens.analysis.names import PHASES, is_absolute, own_op_name, rank_of
+from hlo_lens.analysis.names import PHASES, Front, rank_of
 from hlo_lens.facts.context import source_of
 from hlo_lens.hlo import Instruction
 from hlo_lens.hlo.opcodes import sugar
@@ -257,14 +257,14 @@ class Occurrences:
             phase, name = analysis.phase(host), analysis.full_op_name(host)
             told = phase.phase, phase.phase_from != "dataflow"
             return [told] * len(computation.opcodes), lambda index: name
-        if analysis.callers_op_name(computation) is not None or computation.is_entry:
+        if analysis.front(computation) is not None or computation.is_entry:
             return (
                 [(one.phase, one.phase_from != "dataflow") for one in analysis.phases(computation)],
                 lambda index: analysis.full_op_name(Instruction(computation, index)),
             )
-        before = _joined(context.via)
-        full = [_full(before, name) for name in analysis.op_names(computation)]
-        ranks = [rank_of(name or before) if name or before else 0 for name in full]
+        front = _front(context.via)
+        full = [name and front.full(name) for name in analysis.op_names(computation)]
+        ranks = [rank_of(name or front.path) if name or front.path else 0 for name in full]
         return [(PHASES[rank], True) for rank in ranks], lambda index: full[index]
 
     # -- barriers ---------------------------------------------------------------------------------
@@ -311,16 +311,10 @@ def _written(computation: Computation, position: int) -> int:
     return position
 
 
-def _joined(via: tuple[Instruction, ...]) -> str:
-    """The op_names of calls, joined as `ModuleAnalysis.full_op_name` does."""
-    before = ""
+def _front(via: tuple[Instruction, ...]) -> Front:
+    """What these calls put in front of an op_name."""
+    front = Front()
     for caller in via:
         if caller.opcode in _JOINED or caller.opcode.endswith("-start"):
-            before = _full(before, own_op_name(caller)) or before
-    return before
-
-
-def _full(before: str, name: str | None) -> str | None:
-    if name is None or not before or is_absolute(name):
-        return name
-    return f"{before}/{name}"
+            front = front.inside(caller)
+    return front

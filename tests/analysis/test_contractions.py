@@ -72,6 +72,13 @@ def test_convolutions_without_windows_are_dots(labels: str, shapes: tuple[str, s
     assert found.result == rows
 
 
+def test_a_part_of_an_operand_is_no_view_of_it() -> None:
+    window = "size=4 stride=3 pad=-16_0 lhs_dilate=4"
+    labels, rest = "0bf_0io->0bf", ("f32[4,5,7]", "f32[4,3,7]")
+    assert convolution(labels, "f32[8,3,5]", *rest, window=window) is None
+    assert convolution(labels, "f32[4,3,5]", *rest, window=window.replace("-16", "0")) is not None
+
+
 def test_batch_dimensions_as_windows() -> None:
     """What XLA for the TPU writes for scores of attention."""
     found = convolution(

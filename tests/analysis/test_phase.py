@@ -113,6 +113,63 @@ def test_tails_are_read_behind_the_names_of_callers() -> None:
     assert found["c"] == ("bwd", "own")
 
 
+def test_loops_and_branches_in_a_function_are_named_from_the_function() -> None:
+    """jax writes `while`, then `while/body/mul` in its body; a call begins anew."""
+    text = f"""HloModule m
+step {{
+  i = s32[] constant(0)
+  q = (f32[4]) parameter(0)
+  in_step = f32[4] get-tuple-element(q), index=0{named("while/body/get")}
+  in_call = f32[4] call(in_step), to_apply=called{named("while/body/closed_call")}
+  in_branch = f32[4] conditional(i, in_call), branch_computations={{one}}{named("while/body/cond")}
+  again = (f32[4]) while(q), condition=less, body=inner{named("while/body/while")}
+  ROOT t = (f32[4]) tuple(in_branch)
+}}
+inner {{
+  iq = (f32[4]) parameter(0)
+  ii = f32[4] get-tuple-element(iq), index=0{named("while/body/while/body/mul")}
+  ROOT it = (f32[4]) tuple(ii)
+}}
+one {{
+  op = f32[4] parameter(0)
+  o1 = f32[4] negate(op){named("while/body/cond/branch_0_fun/neg")}
+  ROOT o2 = f32[4] negate(o1){named("neg")}
+}}
+called {{
+  cp = f32[4] parameter(0)
+  w = f32[4] call(cp), to_apply=deep{named("checkpoint")}
+  ROOT k = f32[4] negate(w){named("while/body/closed_call")}
+}}
+deep {{
+  dp = f32[4] parameter(0)
+  ROOT d = f32[4] negate(dp){named("checkpoint/mul")}
+}}
+less {{
+  lp = (f32[4]) parameter(0)
+  ROOT l = pred[] constant(false)
+}}
+fn {{
+  p = (f32[4]) parameter(0)
+  ROOT loop = (f32[4]) while(p), condition=less, body=step{named("while")}
+}}
+ENTRY main {{
+  x = (f32[4]) parameter(0)
+  ROOT c = (f32[4]) call(x), to_apply=fn{named("jit(f)/transpose(jvp(g))/shard_map")}
+}}
+"""
+    front = "jit(f)/transpose(jvp(g))/shard_map"
+    names = full(text)
+    assert names["loop"] == f"{front}/while"
+    assert names["in_step"] == f"{front}/while/body/get"
+    assert names["again"] == f"{front}/while/body/while"
+    assert names["ii"] == f"{front}/while/body/while/body/mul"
+    assert names["o1"] == f"{front}/while/body/cond/branch_0_fun/neg"
+    assert names["o2"] == f"{front}/while/body/cond/neg"
+    assert names["k"] == f"{front}/while/body/closed_call/while/body/closed_call"
+    assert names["d"] == f"{front}/while/body/closed_call/checkpoint/checkpoint/mul"
+    assert {phase for name, (phase, _) in phases(text).items() if names[name]} == {"bwd"}
+
+
 def test_names_of_a_whole_computation() -> None:
     module = parse(
         entry(
@@ -190,9 +247,7 @@ def test_a_while_is_a_caller() -> None:
 
 
 def test_what_dataflow_leaves_open_in_a_loop_is_told_by_the_while() -> None:
-    text = entry(
-        LOOP_ENTRY.format(loop=named("jit(f)/jvp()/while")), LOOP.format(body="", cond="")
-    )
+    text = entry(LOOP_ENTRY.format(loop=named("jit(f)/jvp()/while")), LOOP.format(body="", cond=""))
     assert phases(text)["next"] == ("fwd", "caller")
 
 

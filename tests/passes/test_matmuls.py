@@ -308,6 +308,15 @@ def test_a_call_that_is_no_gemm_is_no_matmul(target: str) -> None:
         (Axis(1, 4, 4, pad=3), "rhs"),
         (Axis(4, 4, 4, stride=3, lhs_dilate=4), "batch"),
         (Axis(1, 1, 1), "batch"),
+        (Axis(8, 4, 4, stride=3, pad=-16, lhs_dilate=4), "batch"),  # the last four of eight
+        (Axis(8, 4, 4, stride=3, lhs_dilate=4), "batch"),  # the first four
+        (Axis(8, 4, 1, pad=-2), "contracted"),
+        (Axis(8, 1, 4, pad=-3), "lhs"),
+        (Axis(8, 1, 1, pad=-7), "batch"),
+        (Axis(8, 4, 4, stride=3, pad=-20, lhs_dilate=4), None),  # beyond the end
+        (Axis(8, 4, 4, stride=3, pad=-15, lhs_dilate=4), None),  # between two of them
+        (Axis(8, 4, 1, pad=1), None),
+        (Axis(8, 4, 1, lhs_dilate=0), None),
         (Axis(8, 3, 6), None),  # an ordinary convolution
         (Axis(4, 4, 4, pad=1), None),  # SAME padding
         (Axis(4, 1, 2, stride=2), None),  # every second input
@@ -327,28 +336,37 @@ def is_one_to_one(axis: Axis) -> bool:
     pairs = []
     for output in range(axis.outputs):
         for position in range(axis.window):
-            at = output * axis.stride + position * axis.rhs_dilate - axis.pad
+            tap = axis.window - 1 - position if axis.reversed else position
+            at = output * axis.stride + tap * axis.rhs_dilate - axis.pad
             if at % axis.lhs_dilate == 0 and 0 <= at // axis.lhs_dilate < axis.inputs:
                 pairs.append((output, position, at // axis.lhs_dilate))
-    full = (axis.outputs, axis.window, axis.inputs)
-    return len(pairs) == max(full) and all(
-        len(set(column)) == size
-        for column, size in zip(zip(*pairs, strict=True), full, strict=True)
+    size = max(axis.outputs, axis.window)
+    if len(pairs) != size:
+        return False
+    outputs, positions, inputs = map(set, zip(*pairs, strict=True))
+    read = min(axis.inputs, size)
+    return (
+        len(outputs) == axis.outputs
+        and len(positions) == axis.window
+        and len(inputs) == read == max(inputs) - min(inputs) + 1
     )
 
 
-@pytest.mark.parametrize("inputs", [1, 3])
+@pytest.mark.parametrize("inputs", [1, 3, 5])
 @pytest.mark.parametrize("window", [1, 2, 3])
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_no_dimension_is_called_one_of_a_dot_that_is_none(
     inputs: int, window: int, outputs: int
 ) -> None:
     for stride in (1, 2, 3):
-        for pad in (0, 1, 2, 4):
+        for pad in (-8, -6, -4, -3, -2, -1, 0, 1, 2, 4):
             for lhs_dilate in (1, 2, 3, 4):
                 for rhs_dilate in (1, 2):
-                    axis = Axis(inputs, window, outputs, stride, pad, lhs_dilate, rhs_dilate)
-                    assert axis.kind is None or is_one_to_one(axis), axis
+                    for back in (False, True):
+                        axis = Axis(
+                            inputs, window, outputs, stride, pad, lhs_dilate, rhs_dilate, back
+                        )
+                        assert axis.kind is None or is_one_to_one(axis), axis
 
 
 def conv(lhs: str, rhs: str, out: str, attributes: str) -> str:
@@ -371,6 +389,15 @@ def conv(lhs: str, rhs: str, out: str, attributes: str) -> str:
         (
             "f32[16,4,8]", "f32[16,8,2]", "f32[16,4,2]",
             ", window={size=16 stride=15 lhs_dilate=16}, dim_labels=0bf_0io->0bf", (16, 4, 2, 8),
+        ),
+        (
+            "f32[8,4,6]", "f32[4,6,2]", "f32[4,4,2]",
+            ", window={size=4 stride=3 pad=-16_0 lhs_dilate=4}, dim_labels=0bf_0io->0bf",
+            (4, 4, 2, 6),
+        ),
+        (
+            "f32[5,8,4]", "f32[8,3,2]", "f32[5,1,2]",
+            ", window={size=3 pad=-1_0}, dim_labels=bf0_i0o->b0f", (1, 5, 2, 24),
         ),
         (
             "f32[4,32]", "f32[8,16]", "f32[4,16]",
