@@ -181,8 +181,10 @@ class Occurrences:
                     for operand in self.numbers[number].operands:
                         self.taken.setdefault(operand, number)
                         self.taken.setdefault(self.numbers.unviewed(operand), number)
-            # XLA drops the names of some matmuls: then what takes them says that they are labelled.
             again = phase == "remat" and (named or operation is not None)
+            if operation is not None and place == "bwd" and names(index) is None:
+                # XLA drops the names of some matmuls: what takes them, or their value, tells.
+                again = again or (operation.work != "collective" and number in self.forward)
             renamed = is_compiler_remat(computation.name_of(index))
             moves = opcode in MOVERS and phase == "fwd"
             if not again and not renamed and operation is None and not moves:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -121,6 +122,8 @@ class _Work:
             if row["target"] not in IDLE_TARGETS:
                 found.setdefault(_int(row["instr"]), Operation("kernel"))
         for row in self.matmuls.get(position, ()):
+            if row["k"] == 1:
+                continue  # nothing is summed: XLA makes a multiplication of it
             flops = row["flops"]
             count = int(flops) if isinstance(flops, int | float) else None
             found[_int(row["instr"])] = Operation("matmul", count)
@@ -186,20 +189,29 @@ def _undone(
 ) -> dict[int, dict[_Scope, int]]:
     """For the modules before and after optimization, each scope in which something was replayed
     before: how much of that is not after."""
-    stages = {program.stages[position]: (position, regions) for position, _, regions in found}
+    stages = {program.stages[one[0]]: one for one in found}
     if BEFORE not in stages or AFTER not in stages:
         return {}
-    counts: list[dict[_Scope, int]] = []
-    for stage in (BEFORE, AFTER):
-        replayed: dict[_Scope, int] = {}
-        for region in stages[stage][1]:
-            if region.kind == "framework":
-                scope = _scope(region)
-                replayed[scope] = replayed.get(scope, 0) + sum(map(region.count, _WORK))
-        counts.append(replayed)
-    before, after = counts
-    undone = {scope: max(0, count - after.get(scope, 0)) for scope, count in before.items()}
+    before, after = (_replayed(*stages[stage][1:]) for stage in (BEFORE, AFTER))
+    undone = {
+        scope: sum((counts - after.get(scope, Counter())).values())
+        for scope, counts in before.items()
+    }
     return {stages[stage][0]: undone for stage in (BEFORE, AFTER)}
+
+
+def _replayed(found: Occurrences, regions: Iterable[_Region]) -> dict[_Scope, Counter[Work]]:
+    """How many of each kind of work are replayed in a scope; of collectives, which XLA combines,
+    how many arrays."""
+    each: dict[_Scope, Counter[Work]] = {}
+    for region in regions:
+        if region.kind == "framework":
+            counts = each.setdefault(_scope(region), Counter())
+            counts.update({work: region.count(work) for work in ("matmul", "kernel")})
+            counts["collective"] += sum(
+                len(found.results_of(one.number)) for one in region.replayed("collective")
+            )
+    return each
 
 
 def _scope(region: _Region) -> _Scope:

@@ -53,7 +53,12 @@ REGIONS = Table(
             values=("recomputed", "undone", *VERDICTS),
         ),
         Column("operations", "int", "measure", "labelled instructions that compute something"),
-        Column("matmuls", "int", "measure", "matmuls replayed; a windowed einsum is one"),
+        Column(
+            "matmuls",
+            "int",
+            "measure",
+            "matmuls replayed that sum over something; a windowed einsum is one",
+        ),
         Column("kernels", "int", "measure", "custom calls of kernels replayed"),
         Column("collectives", "int", "measure", "logical collectives replayed"),
         Column(
@@ -85,8 +90,8 @@ REGIONS = Table(
             "undone",
             "int",
             "measure",
-            "matmuls, kernels and collectives of its scope that were replayed before optimization"
-            " and are not after it; NULL: one stage",
+            "matmuls, kernels and arrays of collectives of its scope that were replayed before"
+            " optimization and are not after it; NULL: one stage",
         ),
         Column("evidence", "text", "volatile", "why it has this verdict, as a sentence"),
     ),

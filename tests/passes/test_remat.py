@@ -708,6 +708,32 @@ def test_a_product_that_lost_its_name_is_labelled_where_all_its_users_are() -> N
     assert "t2" not in [row[0] for row in ask(cheap, OPS)]
 
 
+def test_a_product_without_a_name_is_replayed_in_a_loop_where_the_forward_has_its_value() -> None:
+    """XLA for the TPU drops the names of some, whoever takes them."""
+    lost = changed(SCAN, ("dot(h2, w2), PLAIN @again/dot_general:7", "dot(h2, w2), PLAIN"))
+    mixed = changed(lost, ("multiply(g, t2)", "multiply(y2, t2)"))
+    for text in (lost, mixed):
+        assert ask(text, OPS) == ask(SCAN, OPS)
+        assert ask(text, REGIONS) == ask(SCAN, REGIONS)
+        check_table(text, NAMELESS)
+    # Of another layer it is no replay.
+    other = changed(mixed, ("dynamic-slice(ws, k", "dynamic-slice(ws, j"))
+    assert "y2" not in [row[0] for row in ask(other, OPS)]
+
+
+def test_an_outer_product_sums_nothing_and_is_cheap() -> None:
+    outer = changed(
+        BEHIND.replace("w = f32[8,8]", "w = f32[1,8]").replace("w2 = f32[8,8]", "w2 = f32[1,8]"),
+        ("h = f32[4,8] parameter", "h = f32[4,1] parameter"),
+        ("h2 = f32[4,8]", "h2 = f32[4,1]"),
+        ("kept = (f32[4,8], f32[8,8]", "kept = (f32[4,1], f32[1,8]"),
+        ("bar = (f32[4,8], f32[8,8]", "bar = (f32[4,1], f32[1,8]"),
+        ("ROOT out = (f32[4,8], f32[8,8])", "ROOT out = (f32[4,8], f32[1,8])"),
+    )
+    assert ask(outer, OPS)[0] == ("y2", "replayed", "value", "y")
+    assert ask(outer, "select verdict, matmuls, operations from remat") == [("linearization", 0, 4)]
+
+
 @pytest.mark.parametrize(
     "path", ["rematted_computations", "my_rematted_computation", "x[rematted_computation]"]
 )
@@ -921,6 +947,51 @@ def test_undone_under_rewrites(after: str) -> None:
     # Where all is undone already, no rewrite makes it more so.
     check_table(after, lambda text: both(LAYERS, text, sql), must_change=after is MERGED_ONE)
     check_table(LAYERS, lambda text: both(text, after, sql))
+
+
+GATHERED = hlo(
+    """
+ENTRY main {
+  a = f32[4,8] parameter(0)
+  b = f32[4,8] parameter(1)
+  a1 = f32[8,8] all-gather(a), dimensions={0}, channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true @fwd/all_gather:6
+  b1 = f32[8,8] all-gather(b), dimensions={0}, channel_id=2, replica_groups={{0,1}}, use_global_device_ids=true @fwd/all_gather:6
+  s = f32[8,8] add(a1, b1) @fwd/add:7
+  bar = (f32[4,8], f32[4,8]) opt-barrier((f32[4,8], f32[4,8]) tuple(a, b))
+  a2 = f32[8,8] all-gather(bar#0), dimensions={0}, channel_id=3, replica_groups={{0,1}}, use_global_device_ids=true @remat/all_gather:6
+  b2 = f32[8,8] all-gather(bar#1), dimensions={0}, channel_id=4, replica_groups={{0,1}}, use_global_device_ids=true @remat/all_gather:6
+  d = f32[8,8] multiply(a2, b2) @bwd/mul:7
+  ROOT out = (f32[8,8], f32[8,8]) tuple(s, d)
+}
+""",  # noqa: E501
+    partitions=2,
+)
+_ROW = "dimensions={0}, channel_id=3, replica_groups={{0,1}}, use_global_device_ids=true"
+COMBINED = changed(
+    GATHERED,
+    (f"  a2 = f32[8,8] all-gather(bar#0), {_ROW} @remat/all_gather:6\n", ""),
+    (
+        f"  b2 = f32[8,8] all-gather(bar#1), {_ROW.replace('3', '4')} @remat/all_gather:6\n",
+        f"  ab = (f32[8,8], f32[8,8]) all-gather(bar#0, bar#1), {_ROW} @remat/all_gather:6\n",
+    ),
+    ("multiply(a2, b2)", "multiply(ab#0, ab#1)"),
+)
+
+
+def test_collectives_that_are_combined_are_not_undone() -> None:
+    sql = "select module, collectives, undone from remat order by module"
+    assert both(GATHERED, COMBINED, sql) == [(0, 2, 0), (1, 1, 0)]
+
+
+def test_another_kind_of_work_does_not_stand_for_what_is_undone() -> None:
+    """Partitioning adds gathers to the replay, of which there was none before."""
+    gathers = changed(
+        MERGED_BOTH,
+        ("  z =", "  all = f32[8,8] all-gather(x), dimensions={0} @fwd/all_gather:6\n  z ="),
+        ("  w1 =", "  all1 = f32[8,8] all-gather(x1), dimensions={0} @remat/all_gather:6\n  w1 ="),
+    )
+    sql = "select collectives, undone from remat where module = 1"
+    assert both(LAYERS, gathers, sql) == [(1, 2)]
 
 
 def test_another_scope_undoes_nothing() -> None:

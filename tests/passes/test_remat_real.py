@@ -11,7 +11,8 @@ import pytest
 
 from hlo_lens.facts import Facts
 from hlo_lens.facts.sqlite import run_query
-from hlo_lens.program import load
+from hlo_lens.hlo import parse
+from hlo_lens.program import AFTER, BEFORE, Program, load
 from tests.passes.asking import ask_file
 from tests.shared import SHARED, needs_shared, unpacked
 
@@ -197,6 +198,16 @@ def test_maxtext_policies(name: str, regions: Rows, stacked: int) -> None:
     assert ask_file(file, "select verdict, matmuls, saved_bytes from remat") == regions
     total = "select sum(bytes) from residuals where kind = 'stacked'"
     assert ask_file(file, total) == [(stacked,)]
+
+
+@needs_shared
+def test_products_that_lost_their_names_are_replayed() -> None:
+    """A layer of qwen3 replays query, key, value, output, router and three ragged products, and
+    its kernel. After optimization, two of the eight have no op_name."""
+    texts = [dump(f"qwen3moe.raggeddot.full.{stage}.hlo") for stage in ("before", "opt")]
+    both = Facts(Program([parse(text.read_text()) for text in texts], [BEFORE, AFTER]))
+    sql = "select matmuls, kernels, undone from remat order by module"
+    assert run_query([both], sql).rows == [(8, 1, 0), (8, 1, 0)]
 
 
 @needs_shared
