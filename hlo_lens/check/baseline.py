@@ -76,7 +76,7 @@ def unchanged(good: Facts, facts: Facts, allowed: Sequence[Allowed]) -> Iterator
             for who, one in ((BASELINE, good), (THIS, facts))
         )
         why = visible(f"no stage in common: {'; '.join(has)}")
-        yield _not_judged("unchanged", good, None, why)
+        yield _not_judged(good, None, why)
         return
     reasons = {(at, to): why_not(good, facts, at, to) for _, at, to in pairs}
     comparable = [pair for pair, reason in reasons.items() if reason is None]
@@ -86,12 +86,12 @@ def unchanged(good: Facts, facts: Facts, allowed: Sequence[Allowed]) -> Iterator
         yield from verdicts
     for (at, _), reason in reasons.items():
         if reason is not None:
-            yield _not_judged(_id("unchanged", good, at), good, at, reason)
+            yield _not_judged(good, at, reason)
     both = good.program.stages[pairs[0][1]]
     for at, name in enumerate(good.program.stages):
         if at not in {position for position, _ in reasons}:
             reason = f"{THIS} has no {name}; --stage {both} compares what both have"
-            yield _not_judged(_id("unchanged", good, at), good, at, visible(reason))
+            yield _not_judged(good, at, visible(reason))
 
 
 def _verdicts(
@@ -194,17 +194,17 @@ class _Stage:
         yield self._verdict(INSTRUCTIONS, None, lone_files)
 
     def _verdict(self, table: str, one: TableDiff | None, lone_files: str) -> Verdict:
-        id = _id(f"unchanged-{table}", self.diff.old, self.stage.old)
+        good, at = self.diff.old, self.stage.old
         if (why := self._not_known(table)) is not None:
-            return _not_judged(id, self.diff.old, self.stage.old, why, table)
+            return _not_judged(good, at, why, table)
         outcome = self.outcomes[table]
         rows = outcome.left or outcome.open
         passes = f"it passes with --allow-change {_covering(outcome)}" if rows else ""
         return Verdict(
-            id,
+            _id(good, at, table),
             "baseline",
             "failed" if outcome.left else "not judged" if outcome.open else "passed",
-            _expected(self.diff.old, self.stage.old, table, self.meant.of(table)),
+            _expected(good, at, table, self.meant.of(table)),
             self._found(outcome, one),
             why=_why_open(outcome, lone_files) if rows is outcome.open else "",
             offenders=tuple(each.told(parts) for each, parts in rows[:_MOST_OFFENDERS]),
@@ -212,6 +212,8 @@ class _Stage:
             nearest=passes,
             command=self._command(table) if rows else "",
             module=self.stage.new,
+            table=table,
+            stage=_stage(good, at),
         )
 
     def _not_known(self, table: str) -> str | None:
@@ -327,16 +329,27 @@ def _expected(good: Facts, at: int | None, table: str, allowed: Sequence[Allowed
     return visible(f"{table} as in {_file(good, at)}{but}")
 
 
-def _not_judged(id: str, good: Facts, at: int | None, why: str, table: str = "") -> Verdict:
+def _not_judged(good: Facts, at: int | None, why: str, table: str = "") -> Verdict:
     return Verdict(
-        id, "baseline", "not judged", _expected(good, at, table or "the same", ()), "", why=why
+        _id(good, at, table),
+        "baseline",
+        "not judged",
+        _expected(good, at, table or "the same", ()),
+        "",
+        why=why,
+        table=table,
+        stage=_stage(good, at),
     )
 
 
-def _id(id: str, good: Facts, at: int) -> str:
-    """With the stage, where that is not the one that runs."""
+def _id(good: Facts, at: int | None, table: str) -> str:
+    return visible("-".join(filter(None, ("unchanged", table, _stage(good, at)))))
+
+
+def _stage(good: Facts, at: int | None) -> str:
+    """The stage, where it is not the one that runs."""
     program = good.program
-    return id if program.modules[at] is program.main else visible(f"{id}-{program.stages[at]}")
+    return "" if at is None or program.modules[at] is program.main else program.stages[at]
 
 
 def _file(facts: Facts, at: int | None) -> str:

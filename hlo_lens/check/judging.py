@@ -217,5 +217,6 @@ def _verdict(expected: Expectation, outcome: Outcome, found: str = "", **more: A
         severity=expected.severity,
         because=expected.because,
         place=expected.place,
+        table=expected.table,
         **more,
     )

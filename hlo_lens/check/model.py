@@ -106,7 +106,8 @@ class Verdict:
     that is written. remark: what is to be known of one that has passed. offenders: the first of the
     rows that are against it, `against` in all.
     nearest: what nearly was the case, "" where nothing helps. command: what shows more. module: the
-    position of the one that the rows are of; None: the one that runs.
+    position of the one that the rows are of; None: the one that runs. table: that it is about, ""
+    for none; stage: of the baseline, where that is not the one that runs.
     """
 
     id: str
@@ -124,3 +125,5 @@ class Verdict:
     nearest: str = ""
     command: str = ""
     module: int | None = None
+    table: str = ""
+    stage: str = ""

@@ -46,14 +46,14 @@ def _verdicts(verdicts: Sequence[Verdict], width: int) -> Iterator[Line]:
     unchanged: dict[str, list[str]] = {}
     for verdict in verdicts:
         if _is_plain(verdict):
-            stage, table = _parts(verdict)
-            unchanged.setdefault(stage, []).append(table)
+            unchanged.setdefault(verdict.stage, []).append(verdict.table)
     for verdict in verdicts:
         if not _is_plain(verdict):
             yield from _verdict(verdict, width)
-        elif tables := unchanged.pop(stage := _parts(verdict)[0], None):
+        elif tables := unchanged.pop(verdict.stage, None):
             mark, style = _MARKS["passed"]
-            text = f"{mark} unchanged{stage and ' in '}{stage}: {', '.join(tables)}"
+            where = f" in {visible(verdict.stage)}" if verdict.stage else ""
+            text = f"{mark} unchanged{where}: {', '.join(tables)}"
             first, *others = folded(text, width, indent="  ", hanging=" " * 6)
             yield line("  ", Span(mark, style), first.removeprefix(f"  {mark}"))
             yield from map(line, others)
@@ -61,12 +61,6 @@ def _verdicts(verdicts: Sequence[Verdict], width: int) -> Iterator[Line]:
 
 def _is_plain(verdict: Verdict) -> bool:
     return verdict.kind == "baseline" and verdict.outcome == "passed" and not remark(verdict)
-
-
-def _parts(verdict: Verdict) -> tuple[str, str]:
-    """The stage, "" for the one that runs, and the table of `unchanged-TABLE-STAGE`."""
-    table, _, stage = visible(verdict.id).removeprefix("unchanged-").partition("-")
-    return stage, table
 
 
 def _verdict(verdict: Verdict, width: int) -> Iterator[Line]:

@@ -33,10 +33,11 @@ def outcome_data(
 
     - "name", and "module": the position of the module that runs in "modules", each with "stage",
       "file" (null: of no file) and "sha256" of its text
-    - "verdicts": "id", "kind" (expectation, baseline, filecheck), "outcome" (passed, failed, not
-      judged), "severity", "expected", "found", "why" it is not judged, "because", "place" where it
-      is written, "nearest", "command", "module", "against": the number of rows against it, and
-      "rows": the first of them, with "id", "name", "source", "text_line" and "text"
+    - "verdicts": "id", "kind" (expectation, baseline, filecheck), "table" ("": of none), "outcome"
+      (passed, failed, not judged), "severity", "expected", "found", "why" it is not judged,
+      "because", "place" where it is written, "nearest", "command", "module", "against": the number
+      of rows against it, and "rows": the first of them, with "id", "name", "source", "text_line"
+      and "text"
     - "rules": the ids of the rules of findings that were judged
     - "findings": "rule", "level", "fails" (at or above "fail_on"), "message", "help", "module",
       "instr", "name", "source", "text_line"
@@ -76,6 +77,7 @@ def _program(checked: Checked) -> dict[str, object]:
 def _verdict(verdict: Verdict, main: int) -> dict[str, object]:
     data = asdict(verdict)
     rows = data.pop("offenders")
+    del data["stage"]  # "module" says it
     module = main if verdict.module is None else verdict.module
     return {**data, "module": module, "rows": list(rows)}
 

@@ -114,7 +114,10 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _details(verdict: Verdict) -> Iterator[str]:
+    """What the table above does not say."""
     for word, (first, *others) in told(verdict):
+        if word in ("expected", "found", "not judged") and not others:
+            continue
         yield f"- **{word}**: {escaped(first)}"
         yield from (f"  {line}" for line in (code_block("", others) if others else ()))
     yield ""

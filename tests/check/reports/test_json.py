@@ -63,6 +63,7 @@ def test_a_verdict_has_all_that_was_judged(outcome: Outcome) -> None:
         "why": "",
         "remark": "",
         "because": "it is | summed\nonce",
+        "table": "collectives",
         "place": "gate.toml:7",
         "nearest": "",
         "module": 0,
