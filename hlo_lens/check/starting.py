@@ -336,7 +336,7 @@ def _held(table: Table) -> tuple[str, ...]:
 
 
 def _of_measure(table: Table, measure: Measure, rows: Sequence[Row]) -> Iterator[Given]:
-    """That a sum or the largest number does not grow; of how many rows a bool holds."""
+    """That a sum or the largest number does not grow, and not fewer rows are overlapped."""
     if measure.column is None:
         return
     column, at = table.column(measure.column), table.position(measure.column)
@@ -345,7 +345,7 @@ def _of_measure(table: Table, measure: Measure, rows: Sequence[Row]) -> Iterator
     said: Given = {}
     if measure.how == "true" and True in values:
         where = condition(column, True, unknown=None in values)
-        said = {"count": f"== {values.count(True)}"}
+        said = {"count": f">= {values.count(True)}"}
     elif measure.how == "each" and column.type == "int":
         known = [value for value in values if isinstance(value, int)]
         said = {"max": column.name, "is": at_most(column, max(known))} if known else {}

@@ -25,8 +25,9 @@ def _lines(found: Starting, stage: str | None) -> Iterator[str]:
     asked = "" if stage is None else f" --stage {stage}"
     yield from _comment(
         f"What {found.program} is, {found.stage}. `hlolens check PROGRAM{asked} --expect FILE` "
-        "says whether a program is so still. Counts are exact; bytes and FLOP are upper bounds "
-        "without slack. Take out what need not stay, and say in `because` why the rest must."
+        "says whether a program is so still. Counts are exact, but for how many are overlapped or "
+        "matched, a lower bound; bytes and FLOP are upper bounds without slack. Take out what need "
+        "not stay, and say in `because` why the rest must."
     )
     if not found.named:
         yield from _comment("The text has no op_names, so that no phase is known or expected here.")

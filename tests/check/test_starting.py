@@ -109,6 +109,16 @@ def test_what_is_not_there_is_expected_not_to_come() -> None:
     assert "attention-none" in expected_of(LOOP, "attention")
 
 
+def test_how_many_are_overlapped_is_a_lower_bound() -> None:
+    found = expected_of(DEMO.read_text(), "collectives")
+    assert found["collectives-overlap"] == {
+        "id": "collectives-overlap",
+        "table": "collectives",
+        "where": "overlapped",
+        "count": ">= 6",
+    }
+
+
 def test_there_is_no_other_kind_than_those_that_are_there() -> None:
     found = expected_of(LOOP.replace("all-reduce(x)", "collective-broadcast(x)"), "collectives")
     assert found["collectives-no-other-logical-kind"]["where"] == (
