@@ -105,7 +105,7 @@ class Arrays:
 
     def _purpose(self, feed: Feed | None, row: Mapping[str, object]) -> str | None:
         """What it is gathered again for: the matmul that it feeds says so, by its name or by those
-        in front of what it multiplies with; else its own label."""
+        in front of what it multiplies with; else its own label. In the forward for neither."""
         if feed is None:
             return "replay" if row["phase"] == "remat" or row["under_checkpoint"] else None
         phase = self.analysis.phase(feed.instr).phase
@@ -113,7 +113,8 @@ class Arrays:
             others = enumerate(feed.instr.operands)
             values = [Value(operand) for at, operand in others if at != feed.operand]
             phase = next(phases_in_front(self.analysis, values), None)
-        if phase in ("remat", "fwd"):
+        in_forward = row["phase"] not in ("bwd", "remat") and not row["in_backward_loop"]
+        if phase == "remat" or (phase == "fwd" and not in_forward):
             return "replay"
         return "backward" if phase == "bwd" else None
 

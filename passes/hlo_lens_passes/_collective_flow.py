@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from hlo_lens.analysis.calls import CallGraph, CallSite
+from hlo_lens.analysis.collectives import shape_of
 from hlo_lens.analysis.dataflow import (
     PASSING,
     PASSING_TARGETS,
@@ -23,6 +24,14 @@ from hlo_lens_passes._calls import target_of
 
 JOINED: Final = "ConcatBitcast"
 """The custom call that puts an array together again which was copied in slices."""
+
+# What stands around a shard_map before partitioning: inside are the shapes of one device.
+_SHARD_MAP_BOUNDARIES: Final = frozenset(
+    (
+        "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+    )
+)  # fmt: skip
 
 # In which element of a start's tuple the result is; all-reduce-start gives it bare.
 _RESULT_OF_START: Final = {
@@ -180,6 +189,10 @@ class Flow:
             return ((of, index, path[len(result) :]),) if kept else ()
         if opcode == "copy-start":
             return ((of, index, (0, *path)),)
+        if is_shard_map_boundary(user):
+            shape = shape_of(user)
+            several = shape is not None and shape.is_tuple
+            return ((of, index, (position, *path) if several else path),)
         if opcode.endswith("-update") or (opcode == "custom-call" and _passes(user, moves)):
             return ((of, index, path),)
         inside = self._inside(user, opcode, position, path) if enter else []
@@ -347,6 +360,12 @@ def _places_of(computation: Computation, user: int) -> dict[int, list[tuple[int,
             operand = rows.implied[~operand].operands[0]
         found.setdefault(operand, []).append((position, path))
     return found
+
+
+def is_shard_map_boundary(instr: Instruction) -> bool:
+    """Whether it gives its operands, each as an element of its result where it has several, with
+    the shapes that they have in a shard_map, or outside of it."""
+    return instr.opcode == "custom-call" and target_of(instr) in _SHARD_MAP_BOUNDARIES
 
 
 def _passes(call: Instruction, moves: frozenset[str]) -> bool:

@@ -11,7 +11,7 @@ from hlo_lens.analysis.dataflow import Value, trace
 from hlo_lens.hlo import Instruction
 from hlo_lens_passes._collective_flow import Flow
 from hlo_lens_passes._collective_logical import Logical, execution_order
-from hlo_lens_passes._collective_values import REARRANGES, Moved, Origin
+from hlo_lens_passes._collective_values import REARRANGES, Along, Moved, Origin
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import Loop, ModuleAnalysis
@@ -45,40 +45,89 @@ def numbered(
     Sources are followed back through moves, converts, transposes, slices, opt-barriers, fusions,
     carries that loops hand on, and what one loop stacks and another reads back. Slices of one value
     at places that change are the same source in different loops (layer by layer, forward and
-    backward), but not in one iteration. What is peeled off a loop is left out.
+    backward), but not in one iteration (`_Slices`). What `peeled` names is left out.
     """
     graph = analysis.graph
     left_out = frozenset(peeled)
-    ordered = sorted(gathers, key=lambda gather: execution_order(graph, gather[0].instr))
-    seen: dict[object, list[tuple[Loop | None, Origin, Instruction]]] = {}
-    found: dict[Key, Numbered] = {}
-    for logical, moved in ordered:
+    gathered: list[_Gather] = []
+    for logical, moved in gathers:
         key = logical.instr, moved.number
-        source = origins.get(key)
-        if source is None or key in left_out:
-            continue
-        loop = analysis.loop(logical.instr.computation)
-        before = seen.setdefault(source.key, [])
-        found[key] = _numbered(before, loop, source)
-        before.append((loop, source, logical.instr))
+        if key in origins and key not in left_out:
+            loop = analysis.loop(logical.instr.computation)
+            gathered.append(_Gather(key, loop, origins[key]))
+    gathered.sort(key=lambda gather: execution_order(graph, gather.key[0]))
+    slices = _Slices(analysis, gathered)
+    seen: dict[object, list[_Gather]] = {}
+    found: dict[Key, Numbered] = {}
+    for gather in gathered:
+        before = seen.setdefault(gather.source.key, [])
+        found[gather.key] = _numbered([one for one in before if slices.same(one, gather)])
+        before.append(gather)
     return found
 
 
-def _numbered(
-    before: Sequence[tuple[Loop | None, Origin, Instruction]],
-    loop: Loop | None,
-    source: Origin,
-) -> Numbered:
-    """Of the gathers before one, those that are of the same slice: in another loop, each slice of
-    an iteration is gathered as often as any of them."""
-    first = None
+@dataclass(frozen=True, slots=True)
+class _Gather:
+    """A gather, the innermost loop around it, and where its value is from."""
+
+    key: Key
+    loop: Loop | None
+    source: Origin
+
+
+def _numbered(before: Sequence[_Gather]) -> Numbered:
+    """By the gathers of the same slice before one: in another loop, each slice of an iteration is
+    gathered as often as any of them."""
     counts: dict[Instruction | None, Counter[object]] = {}
-    for other, its_source, instr in before:
-        if other is not loop or its_source.places == source.places:
-            first = first or instr
-            place = None if other is None else other.instr
-            counts.setdefault(place, Counter())[its_source.places] += 1
-    return Numbered(1 + sum(max(places.values()) for places in counts.values()), first)
+    for gather in before:
+        place = None if gather.loop is None else gather.loop.instr
+        counts.setdefault(place, Counter())[gather.source.places] += 1
+    number = 1 + sum(max(places.values()) for places in counts.values())
+    return Numbered(number, before[0].key[0] if before else None)
+
+
+class _Slices:
+    """Which gathers are of the same slice of their source value."""
+
+    def __init__(self, analysis: ModuleAnalysis, gathers: Sequence[_Gather]) -> None:
+        self.analysis = analysis
+        # How many slices of a value one iteration of a loop gathers.
+        self._places: dict[object, set[object]] = {}
+        for gather in gathers:
+            if gather.loop is not None:
+                key = gather.source.key, gather.loop.instr
+                self._places.setdefault(key, set()).add(gather.source.places)
+
+    def same(self, one: _Gather, other: _Gather) -> bool:
+        """Whether both gather the same slices. In different loops, slices at places that change are
+        the same; one at a fixed place is among those of a loop that has enough iterations for all
+        of them, and not of one that an iteration was peeled off."""
+        if one.loop is other.loop:
+            return one.source.places == other.source.places
+        for cut, its in zip(one.source.cuts, other.source.cuts, strict=True):
+            for along, other_along in zip(cut.along, its.along, strict=True):
+                changing = [
+                    (gather, at)
+                    for gather, at in ((one, along), (other, other_along))
+                    if isinstance(at.begin, tuple)
+                ]
+                if not changing and along.begin != other_along.begin:
+                    return False
+                if len(changing) == 1 and not self._reaches_all(*changing[0]):
+                    return False
+        return True
+
+    def _reaches_all(self, gather: _Gather, along: Along) -> bool:
+        """Whether a loop takes all slices along a dimension; yes where its trip count is not
+        known."""
+        assert isinstance(along.begin, tuple)
+        loop = self.analysis.loop(along.begin[0].computation)
+        if loop is None or loop.trip_count is None or along.size is None or along.whole is None:
+            return True
+        each = 1
+        if gather.loop is loop:
+            each = len(self._places[gather.source.key, loop.instr])
+        return loop.trip_count * each * along.size >= along.whole
 
 
 # ---------------------------------------------------------------------------- one iteration ahead

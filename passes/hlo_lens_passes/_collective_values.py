@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from hlo_lens.analysis.calls import CallGraph
 from hlo_lens.analysis.collectives import attribute, kind_of, shape_of
 from hlo_lens.analysis.dataflow import MOVES, Value, called, number_of, trace
 from hlo_lens.hlo import Instruction, Shape
-from hlo_lens_passes._collective_flow import JOINED, Path, Place
+from hlo_lens_passes._collective_flow import JOINED, Path, Place, is_shard_map_boundary
 from hlo_lens_passes._collective_logical import Logical, starts
 
 REARRANGES: Final = MOVES | {"bitcast-convert", "transpose"}
@@ -32,6 +33,7 @@ MOVING: Final = frozenset(
 )
 # A value that is made of more parts than this is computed.
 _MOST_PARTS: Final = 64
+_BOUNDS: Final = re.compile(r"\[(\d+(?::\d+)+)\]", re.A)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,8 @@ def _parts(graph: CallGraph, value: Value) -> list[Value] | None:
     if opcode in ARITHMETIC:
         parts = [Value(operand, (), via) for operand in operands]
         return [part for part in parts if not _is_spread(graph, part)] or parts
+    if (outside := _outside_shard_map(value)) is not None:
+        return [outside]
     if opcode == "concatenate" or instr.custom_call_target == JOINED:
         return [Value(operand, (), via) for operand in operands]
     if opcode == "dynamic-update-slice":
@@ -199,46 +203,112 @@ def _parts_of_carry(graph: CallGraph, value: Value) -> list[Value]:
 # ---------------------------------------------------------------------------- which slice of it
 
 
+class Along(NamedTuple):
+    """A slice along one dimension: how much of how much, from where on: a number (or bounds with a
+    step), or the instruction and element that it is computed from."""
+
+    size: int | None
+    whole: int | None
+    begin: object
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A slice: its shape, and what it cuts along which dimensions. These are only those that are
+    cut, in the order of their sizes, where these tell them from all others: so it is the same slice
+    in front of a transpose and behind it."""
+
+    sizes: tuple[int | None, ...]
+    along: tuple[Along, ...]
+
+    @property
+    def key(self) -> object:
+        """Equal for slices of one form, perhaps at different places."""
+        return tuple((one.size, one.whole) for one in self.along)
+
+    @property
+    def places(self) -> tuple[object, ...]:
+        """Where it begins."""
+        return tuple(one.begin for one in self.along)
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value is from: another, which is cut in these ways, outermost last, at these
-    places."""
+    """Where a value is from: another, which is cut in these ways, outermost last."""
 
     value: Value
-    cuts: tuple[str, ...]
-    places: tuple[object, ...]
+    cuts: tuple[Cut, ...]
 
     @property
     def key(self) -> object:
         """Equal for two slices of the same value, perhaps at different places."""
-        return self.value.instr, self.value.path, self.cuts
+        return self.value.instr, self.value.path, tuple(cut.key for cut in self.cuts)
+
+    @property
+    def places(self) -> tuple[object, ...]:
+        """Where the cuts begin."""
+        return tuple(cut.places for cut in self.cuts)
 
 
 def origin_of(graph: CallGraph, value: Value) -> Origin:
     """Where a value is from, as far back as it is only moved, cut and stacked."""
-    cuts: list[str] = []
-    places: list[tuple[object, ...]] = []
+    cuts: list[Cut] = []
     for _ in range(_MOST_PARTS):
         value = trace(graph, value, moves=REARRANGES)
-        instr, operands = value.instr, value.instr.operands
+        operands = value.instr.operands
         if not operands:
             break
-        if instr.opcode == "slice":
-            cuts.append(attribute(instr, "slice") or "")
-            places.append(())
+        if (outside := _outside_shard_map(value)) is not None:
+            value = outside
+        elif (cut := _cut(graph, value)) is not None:
+            cuts.append(cut)
             value = Value(operands[0], (), value.via)
-        elif instr.opcode == "dynamic-slice":
-            cuts.append(attribute(instr, "dynamic_slice_sizes") or "")
-            places.append(tuple(_place(graph, Value(at, (), value.via)) for at in operands[1:]))
-            value = Value(operands[0], (), value.via)
-        elif cuts and _is_stacked_so(graph, value, cuts[-1]):
+        elif cuts and _is_stacked_so(graph, value, cuts[-1].sizes):
             # One slice of what a loop stacked is what it wrote in some iteration.
             cuts.pop()
-            places.pop()
             value = Value(operands[1], (), value.via)
         else:
             break
-    return Origin(value, tuple(cuts), tuple(places))
+    return Origin(value, tuple(cuts))
+
+
+def _outside_shard_map(value: Value) -> Value | None:
+    """What a shard_map has another shape of in it, or the other way round; None for all else."""
+    instr, path = value.instr, value.path
+    if not is_shard_map_boundary(instr):
+        return None
+    operands, shape = instr.operands, shape_of(instr)
+    number = 0
+    if shape is not None and shape.is_tuple and path:
+        number, path = path[0], path[1:]
+    return Value(operands[number], path, value.via) if number < len(operands) else None
+
+
+def _cut(graph: CallGraph, value: Value) -> Cut | None:
+    """What a slice of either kind cuts; None for all else."""
+    instr, operands = value.instr, value.instr.operands
+    if instr.opcode not in ("dynamic-slice", "slice"):
+        return None
+    shape, whole = shape_of(instr), shape_of(operands[0])
+    if shape is None or whole is None:
+        return None
+    if instr.opcode == "dynamic-slice":
+        begins = tuple(_place(graph, Value(at, (), value.via)) for at in operands[1:])
+    else:
+        begins = tuple(map(_begin, _BOUNDS.findall(attribute(instr, "slice") or "")))
+    if not len(begins) == shape.rank == whole.rank:
+        return None
+    along = tuple(map(Along, shape.dimensions, whole.dimensions, begins))
+    cut = [one for one in along if one.size != one.whole]
+    if all(one.whole is not None and whole.dimensions.count(one.whole) == 1 for one in cut):
+        along = tuple(sorted(cut, key=lambda one: one.whole or 0))
+    return Cut(shape.dimensions, along)
+
+
+def _begin(bounds: str) -> object:
+    """Of `2:4` the 2; bounds with a step are kept, as they say which elements those are."""
+    begin, _, *step = bounds.split(":")
+    return bounds if step and step != ["1"] else int(begin)
 
 
 def _place(graph: CallGraph, index: Value) -> object:
@@ -248,13 +318,13 @@ def _place(graph: CallGraph, index: Value) -> object:
     return (end.instr, end.path) if number is None else number
 
 
-def _is_stacked_so(graph: CallGraph, value: Value, sizes: str) -> bool:
+def _is_stacked_so(graph: CallGraph, value: Value, sizes: tuple[int | None, ...]) -> bool:
     """Whether a value is a carry into which a loop writes slices of these sizes."""
     operands = value.instr.operands
     if value.instr.opcode != "dynamic-update-slice" or len(operands) < 2:
         return False
     written = shape_of(operands[1])
-    if written is None or sizes.strip("{}") != ",".join(map(str, written.dimensions)):
+    if written is None or sizes != written.dimensions:
         return False
     buffer = trace(graph, Value(operands[0], (), value.via))
     return buffer.instr.opcode == "parameter" and bool(buffer.path)

@@ -878,6 +878,125 @@ def test_a_weight_that_the_forward_loop_stacks_for_the_backward_loop_is_the_same
     assert ask(other, question)[1] == ("backward_gather", None)
 
 
+def peeled(*, first: int, begin: int, cut: str = "[3:4], [0:8], [0:4]") -> str:
+    """A loop over slices of a weight, one gather behind it, and another loop from `first` on."""
+    carry = "(s32[], f32[4,8,4])"
+    body = f"""{{name}} {{{{
+  s = {carry} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  ws = f32[4,8,4] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  z = s32[] constant(0)
+  j = s32[] add(i, one)
+  w = f32[1,8,4] dynamic-slice(ws, i, z, z), dynamic_slice_sizes={{{{1,8,4}}}}
+  {{name}}_gather = f32[1,16,4] all-gather(w), {GATHER.replace("{", "{{").replace("}", "}}")}
+  ROOT t = {carry} tuple(j, ws)
+}}}}"""
+    return module(
+        f"""  ws = f32[4,8,4] parameter(0)
+  b = s32[] constant({begin})
+  t = {carry} tuple(b, ws)
+  one = {carry} while(t), condition=cond, body=forward
+  w = f32[1,8,4] slice(ws), slice={{{cut}}}
+  v = f32[8,1,4] transpose(w), dimensions={{1,0,2}}
+  behind = f32[16,1,4] all-gather(v), {GATHER}
+  f = s32[] constant({first})
+  u = {carry} tuple(f, ws)
+  ROOT two = {carry} while(u), condition=cond, body=backward""",
+        CONDITION.format(carry=carry),
+        body.format(name="forward"),
+        body.format(name="backward"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "begin", "cut", "numbers"),
+    [
+        # XLA takes the first iteration out of the second loop: each slice is gathered twice.
+        (1, 0, "[3:4], [0:8], [0:4]", (1, 2, 2)),
+        # The second loop takes all four slices, that of the one in front of it again.
+        (0, 0, "[3:4], [0:8], [0:4]", (1, 2, 3)),
+        # The first loop leaves one out, which may be this one.
+        (1, 1, "[0:1], [0:8], [0:4]", (1, 1, 2)),
+        # Another part is another value.
+        (1, 0, "[0:4], [0:2], [0:4]", (1, 1, 2)),
+    ],
+)
+def test_a_slice_in_front_of_a_loop_was_peeled_off_where_the_loop_lacks_one(
+    first: int, begin: int, cut: str, numbers: tuple[int, ...]
+) -> None:
+    text = peeled(first=first, begin=begin, cut=cut)
+    if "[0:2]" in cut:
+        text = text.replace("w = f32[1,8,4] slice", "w = f32[4,2,4] slice")
+        text = text.replace("v = f32[8,1,4] transpose", "v = f32[2,4,4] transpose")
+        text = text.replace("behind = f32[16,1,4]", "behind = f32[4,4,4]")
+    rows = ask(
+        text,
+        "select gather_number from collectives order by name = 'backward_gather', name = 'behind'",
+    )
+    assert tuple(number for (number,) in rows) == numbers
+
+
+@pytest.mark.parametrize(("other", "again"), [("[0:2], [0:4]", 1), ("[2:4], [0:4]", 0)])
+def test_only_the_same_part_of_a_weight_is_gathered_again(other: str, again: int) -> None:
+    text = module(f"""  w = f32[8,4] parameter(0)
+  s = f32[2,4] slice(w), slice={{[0:2], [0:4]}}
+  a = f32[4,4] all-gather(s), {GATHER}
+  t = f32[2,4] slice(w), slice={{{other}}}
+  b = f32[4,4] all-gather(t), {GATHER}
+  ROOT r = (f32[4,4], f32[4,4]) tuple(a, b)""")
+    assert ask(text, "select name, is_regather from collectives") == [("a", 0), ("b", again)]
+
+
+def test_a_square_weight_is_not_cut_along_another_dimension() -> None:
+    text = module(f"""  w = f32[8,8] parameter(0)
+  s = f32[2,8] slice(w), slice={{[0:2], [0:8]}}
+  a = f32[4,8] all-gather(s), {GATHER}
+  t = f32[8,2] slice(w), slice={{[0:8], [0:2]}}
+  b = f32[16,2] all-gather(t), {GATHER}
+  ROOT r = (f32[4,8], f32[16,2]) tuple(a, b)""")
+    assert ask(text, "select name, is_regather from collectives") == [("a", 0), ("b", 0)]
+
+
+@pytest.mark.parametrize(
+    ("phase", "purpose"),
+    [("jvp()/", None), (REMAT + "/", "replay"), ("transpose(jvp())/", "backward")],
+)
+def test_a_second_gather_of_the_forward_is_no_replay(phase: str, purpose: str | None) -> None:
+    text = module(f"""  w = f32[4,4] parameter(0)
+  x = f32[4,4] parameter(1)
+  a = f32[8,4] all-gather(w), {GATHER}, {named("jvp()/gather")}
+  k = f32[4,4] negate(x)
+  b = f32[8,4] all-gather(w), {GATHER}, {named(phase + "gather")}
+  d = f32[8,4] dot(b, k), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}},
+    {named(phase + "dot")}
+  ROOT r = (f32[8,4], f32[8,4]) tuple(a, d)""")
+    assert ask(text, "select regather_for from collectives where name = 'b'") == [(purpose,)]
+
+
+@pytest.mark.parametrize("target", ["xla.sdy.GlobalToLocalShape", "SPMDFullToShardShape"])
+def test_what_a_shard_map_takes_is_what_is_outside_of_it(target: str) -> None:
+    several = target.startswith("xla.sdy")
+    entry = (
+        f"""  local = (f32[2,4], f32[4,4]) custom-call(w, x), custom_call_target="{target}"
+  v = f32[2,4] get-tuple-element(local), index=0
+  y = f32[4,4] get-tuple-element(local), index=1"""
+        if several
+        else f"""  v = f32[2,4] custom-call(w), custom_call_target="{target}"
+  y = f32[4,4] custom-call(x), custom_call_target="{target}\""""
+    )
+    text = module(f"""  w = f32[4,4] parameter(0)
+  x = f32[8,4] parameter(1)
+{entry}
+  a = f32[4,4] all-gather(v), {GATHER}
+  b = f32[8,4] all-gather(y), {GATHER}
+  ROOT r = (f32[4,4], f32[8,4]) tuple(a, b)""")
+    question = "select name, moves, parameter_number from collectives"
+    assert ask(text, question) == [("a", "parameter", 0), ("b", "parameter", 1)]
+    other = text.replace(target, "Kernel")
+    assert ask(other, question) == [("a", "activation", None), ("b", "activation", None)]
+
+
 def scanned(phase: str, dots: tuple[str, ...], scan: str = "while") -> str:
     """A loop whose body has a gather and a dot for each of these op_names."""
     carry = "(s32[], f32[4,4], f32[8,4])"
