@@ -125,11 +125,13 @@ def under_checkpoint(
         return True
     if phase != "bwd" and not in_backward_loop:
         return None if phase is None else False
-    feeds = [
-        use.instr
-        for use in flow.uses(logical.results, MOVES, enter=False)
-        if use.position is not None
-    ]
-    if logical.windowed is not None and logical.logical_kind == "all-gather":
-        feeds += logical.windowed.matmuls
-    return any(analysis.phase(user).phase == "remat" for user in feeds)
+    windowed = logical.windowed
+    feeds = (
+        set() if windowed is None or logical.logical_kind != "all-gather" else {*windowed.matmuls}
+    )
+    for enter in (False, True):  # a fusion as it is named, then what it does with the value
+        taken = flow.uses(logical.results, MOVES, enter=enter)
+        feeds.update(use.instr for use in taken if use.position is not None)
+        if any(analysis.phase(user).phase == "remat" for user in feeds):
+            return True
+    return False

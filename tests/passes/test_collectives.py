@@ -994,7 +994,7 @@ def test_what_a_shard_map_takes_is_what_is_outside_of_it(target: str) -> None:
     question = "select name, moves, parameter_number from collectives"
     assert ask(text, question) == [("a", "parameter", 0), ("b", "parameter", 1)]
     other = text.replace(target, "Kernel")
-    assert ask(other, question) == [("a", "activation", None), ("b", "activation", None)]
+    assert ask(other, question) == [("a", None, None), ("b", None, None)]
 
 
 def scanned(phase: str, dots: tuple[str, ...], scan: str = "while") -> str:
@@ -1068,6 +1068,25 @@ def test_under_a_checkpoint_by_its_label_or_by_what_it_feeds() -> None:
     assert ask(text, question) == [("a", 0), ("b", 1), ("c", 1), ("d", 0)]
     bare = "\n".join(line.partition(", metadata=")[0] for line in text.splitlines())
     assert ask(bare, "select distinct under_checkpoint from collectives") == [(None,)]
+
+
+@pytest.mark.parametrize(("name", "under"), [(REMAT + "/dot", 1), ("transpose(jvp())/dot", 0)])
+def test_a_fusion_that_only_converts_is_looked_through_for_a_checkpoint(
+    name: str, under: int
+) -> None:
+    text = module(
+        f"""  w = f32[8,4] parameter(0)
+  a = f32[16,4] all-gather(w), {GATHER}, {named("transpose(jvp())/while/body/gather")}
+  b = bf16[16,4] fusion(a), kind=kLoop, calls=narrowed
+  c = bf16[16,16] dot(b, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}, {named(name)}
+  d = bf16[16,16] negate(c), {named("transpose(jvp())/neg")}
+  ROOT t = (bf16[16,4], bf16[16,16]) tuple(b, d)""",
+        """narrowed {
+  p = f32[16,4] parameter(0)
+  ROOT c = bf16[16,4] convert(p)
+}""",
+    )
+    assert ask(text, "select under_checkpoint from collectives") == [(under,)]
 
 
 # ---------------------------------------------------------------------------- mutations
