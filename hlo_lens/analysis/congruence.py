@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, cast
 from hlo_lens.analysis.calls import CallSite
 from hlo_lens.analysis.contractions import Contraction
 from hlo_lens.analysis.dataflow import called, is_invariant
+from hlo_lens.analysis.joined import sliced
 from hlo_lens.analysis.loops import tuple_width
 from hlo_lens.analysis.multiplicity import runs_once
 from hlo_lens.analysis.steps import Step, steps_of
@@ -281,10 +282,15 @@ class Congruence:
             straight, reverse = reads == wrote, reads == wrote.reversed()
             found.note_reads(reads.level, straight, reverse)
             if straight and part:
-                return self.numbers.make("slice", part, (written,))
+                return sliced(self.numbers, part, written)
             if straight:
                 return self.numbers.viewed(written, view)
         return self._general(found, step, operands, level)
+
+    def _cut(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
+        if not operands:
+            return self._general(found, step, operands, level)
+        return sliced(self.numbers, step.detail, operands[0])
 
     def _concat(self, found: Evaluation, step: Step, operands: list[int], level: int) -> int:
         """An array that was copied in slices, put together again: that array.
@@ -481,6 +487,7 @@ _RUN: Final = {
     "conditional": Congruence._conditional,
     "constant": Congruence._constant,
     "custom_call": Congruence._custom_call,
+    "cut": Congruence._cut,
     "done": Congruence._move,
     "product": Congruence._product,
     "element": Congruence._element,
@@ -530,18 +537,54 @@ class _Carry:
 
     def tell_apart(self) -> None:
         """Give elements that change differently different labels: their init, then that and what
-        an iteration makes of it, and so on."""
-        distinct = 0
-        while True:
+        an iteration makes of it, and so on, until it is told apart from all that it depends on.
+        What the loop does besides, such as to stack values, leaves the label as it is."""
+        of: dict[int, set[int]] = {}
+        distinct: dict[int, int] = {}
+        open_ = set(self.changing)
+        while open_:
             result = self.run().result
+            of = of or self._dependent(result)
             self._drop_constant(result)
-            self.labels = {
-                k: self.numbers.make("step", self.trips, (self.labels[k], self._of(result, k)))
-                for k in self.changing
-            }
-            before, distinct = distinct, len(set(self.labels.values()))
-            if distinct in (before, len(self.changing)):
-                return
+            open_.intersection_update(self.changing)
+            new = {k: (self.labels[k], self._of(result, k)) for k in open_}
+            self.labels |= {k: self.numbers.make("step", self.trips, new[k]) for k in new}
+            for k in tuple(open_):
+                others = of[k].intersection(self.changing)
+                before = distinct.get(k, 0)
+                distinct[k] = len({self.labels[other] for other in others})
+                if distinct[k] in (before, len(others)):
+                    open_.remove(k)
+
+    def _dependent(self, result: int) -> dict[int, set[int]]:
+        """For each element that changes, itself and those that it is computed from, in whatever
+        iteration; of what has one label, all."""
+        named: dict[int, set[int]] = {}
+        for k in self.changing:
+            named.setdefault(self._leaf(k), set()).add(k)
+        found = {
+            k: {k}.union(*(named[leaf] for leaf in self._leaves(self._of(result, k), named)))
+            for k in self.changing
+        }
+        grown = True
+        while grown:
+            grown = False
+            for others in found.values():
+                more = set().union(*(found[other] for other in others)) - others
+                others |= more
+                grown = grown or bool(more)
+        return found
+
+    def _leaves(self, number: int, leaves: Collection[int]) -> set[int]:
+        """The leaves that a number is computed from. What is older than all of them has none."""
+        oldest = min(leaves, default=0)
+        waiting, seen = [number], {number}
+        for at in waiting:  # grows while it is walked
+            if at not in leaves:
+                more = {one for one in self.numbers[at].operands if one >= oldest} - seen
+                seen |= more
+                waiting.extend(more)
+        return {one for one in seen if one in leaves}
 
     def _drop_constant(self, result: int) -> None:
         """Elements that each iteration gives as it got them, or as they were before the loop, do

@@ -60,7 +60,7 @@ _SIMPLE: Final = {
     "while": "loop",
 }
 _INTEGERS: Final = ("s", "u", "pred")
-_KINDS: Final = {"dynamic-slice": "slice", "select": "select"}
+_KINDS: Final = {"dynamic-slice": "slice", "select": "select", "slice": "cut"}
 # In front of how many operands stand those that say where a slice begins.
 _AT_STARTS: Final = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 _DIRECTION: Final = re.compile(r"direction=(\w\w)")
@@ -84,7 +84,7 @@ class Step(NamedTuple):
     `constant`, `filled` (with a scalar), `elementwise`, `integer` (calculated, where its operands
     are integers), `select`, `general`, `collective`, `itself` (equal to nothing else), `call`,
     `custom_call`, `loop`, `conditional`, `start`, `update`, `done`, `slice`,
-    `concat`, `product` (of matrices), `border` (of a shard_map).
+    `cut` (a slice), `concat`, `product` (of matrices), `border` (of a shard_map).
     """
 
     position: int

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_lens.facts import PassResult
 from hlo_lens.program import AFTER, BEFORE
+from hlo_lens_passes._remat_occurrences import fused_copies
 from hlo_lens_passes._remat_paths import plain_path
 from hlo_lens_passes.checkpointing import SIDE_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hlo_lens.analysis import ModuleAnalysis
     from hlo_lens.facts import Facts
     from hlo_lens.program import Program
 
@@ -29,7 +31,8 @@ def run(program: Program, facts: Facts) -> PassResult:
     undone = _undone(program, facts.records("remat"))
     rows: list[Record] = []
     for position, stage in enumerate(program.stages):
-        of = _Module(facts, position, stage)
+        analysis = program.analysis(program.modules[position])
+        of = _Module(facts, analysis, position, stage)
         row: dict[str, object] = {"id": position, "module": position}
         if not of.about["truncated"]:
             row |= {**of.kept(), **of.replayed()}
@@ -43,8 +46,9 @@ def run(program: Program, facts: Facts) -> PassResult:
 class _Module:
     """The rows of other tables that are about one module."""
 
-    def __init__(self, facts: Facts, position: int, stage: str) -> None:
+    def __init__(self, facts: Facts, analysis: ModuleAnalysis, position: int, stage: str) -> None:
         self.facts = facts
+        self.analysis = analysis
         self.position = position
         self.stage = stage
         self.about = self.rows("modules")[0]
@@ -108,15 +112,25 @@ class _Module:
         }
 
     def _forward_flops(self) -> int | None:
+        """Without copies in fusions, as none are in what is replayed."""
+        rows = {
+            self.analysis.module.instruction(_int(row["instr"])): row
+            for row in self.rows("matmuls")
+            if row["phase"] in ("fwd", None)
+        }
+        copies = fused_copies(self.analysis, rows)
         total = 0
-        for row in self.rows("matmuls"):
+        for instr, row in rows.items():
             flops, runs = row["flops"], row["executions"]
-            if row["phase"] not in ("fwd", None):
-                continue
             if row["phase"] is None or not isinstance(flops, int) or not isinstance(runs, int):
                 return None
-            total += flops * runs
+            total += 0 if instr in copies else flops * runs
         return total
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)
+    return value
 
 
 def _sum(rows: Iterable[Record], column: str) -> int | None:

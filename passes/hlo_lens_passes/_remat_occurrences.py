@@ -6,7 +6,7 @@ optimization computations are shared, and one instruction is forward here and la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -289,6 +289,28 @@ class Occurrences:
                 found[index] = next((one for one in through if one is not None), given)
         self._barriers[context.via, computation] = found
         return found
+
+
+def fused_copies(analysis: ModuleAnalysis, wanted: Iterable[Instruction]) -> set[Instruction]:
+    """Which of these stand in a fusion and compute what another of them does in the same loops:
+    the back end gives each consumer its own."""
+    inside: dict[Computation, list[Instruction]] = {}
+    for instr in wanted:
+        inside.setdefault(instr.computation, []).append(instr)
+    if len(inside) < 2:
+        return set()
+    congruence = analysis.congruence
+    first: dict[object, Instruction] = {}
+    copies: set[Instruction] = set()
+    others: set[Instruction] = set()
+    for context in congruence.contexts():
+        fused = bool(context.via) and context.via[-1].opcode == "fusion"
+        loops = tuple(caller for caller in context.via if caller.opcode == "while")
+        for instr in inside.get(context.evaluation.computation, ()):
+            number = congruence.numbers.unviewed(context.evaluation.values[instr.index])
+            original = first.setdefault((number, loops), instr)
+            (copies if fused and original != instr else others).add(instr)
+    return copies - others
 
 
 def _computing(computation: Computation) -> list[int]:

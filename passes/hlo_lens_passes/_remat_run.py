@@ -13,7 +13,13 @@ from hlo_lens.analysis.schedule import IDLE_TARGETS
 from hlo_lens.facts import Finding, Member, PassResult, common
 from hlo_lens.hlo import Instruction
 from hlo_lens.program import AFTER, BEFORE
-from hlo_lens_passes._remat_occurrences import Occurrence, Occurrences, Operation, Work
+from hlo_lens_passes._remat_occurrences import (
+    Occurrence,
+    Occurrences,
+    Operation,
+    Work,
+    fused_copies,
+)
 from hlo_lens_passes._remat_paths import depth_of, plain_path
 from hlo_lens_passes._remat_verdicts import Verdict, compiler_verdicts, unlabelled, verdicts
 from hlo_lens_passes.remat import RULES
@@ -390,9 +396,12 @@ def _flops(matmuls: Iterable[Occurrence]) -> int | None:
 
 
 def _forward_flops(found: Occurrences, scope: _Scope) -> int | None:
-    """Of the forward's matmuls under a scope; one that has lost its op_name is under it where it
-    stands in the loop of one that has not."""
+    """Of the forward's matmuls under a scope, without copies in fusions, as none are in what is
+    replayed; one that has lost its op_name is under it where it stands in the loop of one that has
+    not."""
     matmuls = [one for one in found.of_forward if one.work == "matmul"]
+    copies = fused_copies(found.analysis, (one.instr for one in matmuls))
+    matmuls = [one for one in matmuls if one.instr not in copies]
     named = [one for one in matmuls if one.op_name and _stands_under(one.path, scope)]
     loops = {one.via[:1] for one in named if one.via and one.via[0].opcode == "while"}
     unnamed = [one for one in matmuls if one.op_name is None and one.via[:1] in loops]

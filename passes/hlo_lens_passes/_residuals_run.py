@@ -98,9 +98,12 @@ def run(program: Program, facts: Facts) -> PassResult:
             findings.extend(side.offloads(saved, program, kept))
         for one in found:
             members.extend(_members(len(rows), position, one))
-            rows.append(
-                common(program, position, written_instruction(one.instr)) | _row(one, names)
-            )
+            about = common(program, position, written_instruction(one.instr))
+            if one.forward is not None:
+                # What writes the slices may be called by loops of several phases.
+                phase = program.analysis(module).phase(one.forward)
+                about |= {"phase": phase.phase, "phase_from": phase.phase_from}
+            rows.append(about | _row(one, names))
     return PassResult({"residuals": rows}, members, findings)
 
 

@@ -326,6 +326,57 @@ def test_random_numbers_side_effects_and_elided_constants(line: str, is_same: bo
 
 
 @pytest.mark.parametrize(
+    ("cut", "part"),
+    [
+        ("f32[8] slice(row), slice={[0:8]}", "sum1"),
+        ("f32[8] slice(row), slice={[8:16]}", "sine1"),
+        ("f32[8] slice(row), slice={[8:17]}", None),
+        ("f32[8] slice(row), slice={[0:16:2]}", None),
+        ("f32[1,8] slice(rows), slice={[0:1], [0:8]}", "sum1"),
+        ("f32[1,8] slice(rows), slice={[2:3], [0:8]}", "cos1"),
+        ("f32[2,8] slice(rows), slice={[1:3], [0:8]}", None),
+        ("f32[1,4] slice(rows), slice={[2:3], [4:8]}", None),
+        ("f32[1,8] slice(turned), slice={[2:3], [0:8]}", None),
+        ("f32[1,8] slice(padded), slice={[0:1], [0:8]}", "sum1"),
+        ("f32[1,8] slice(padded), slice={[1:2], [0:8]}", "sine1"),
+        ("f32[1,8] slice(padded), slice={[2:3], [0:8]}", "cos1"),
+        # Of two that lie in one place, the larger; and what is filled with 0 hides what is less.
+        ("f32[1,8] slice(both), slice={[1:2], [0:8]}", None),
+        ("f32[1,8] slice(filled), slice={[1:2], [0:8]}", None),
+    ],
+)
+def test_a_slice_of_what_is_put_together(cut: str, part: str | None) -> None:
+    text = module(
+        "least = f32[] constant(-inf)",
+        "flat = f32[64] reshape(x)",
+        "nil = f32[] constant(0)",
+        "sum1 = f32[8] slice(flat), slice={[0:8]}",
+        "sine1 = f32[8] sine(sum1)",
+        "cos1 = f32[8] cosine(sum1)",
+        "a1 = f32[1,8] reshape(sum1)",
+        "b1 = f32[1,8] reshape(sine1)",
+        "c1 = f32[1,8] reshape(cos1)",
+        'more = f32[8] custom-call(sine1), custom_call_target="k"',
+        "row = f32[24] concatenate(sum1, sine1, more), dimensions={0}",
+        "rows = f32[3,8] concatenate(a1, b1, c1), dimensions={0}",
+        "turned = f32[3,8] reshape(row)",
+        "first = f32[3,8] pad(a1, least), padding=0_2x0_0",
+        "second = f32[3,8] pad(b1, least), padding=1_1x0_0",
+        "third = f32[3,8] pad(c1, least), padding=2_0x0_0",
+        "two = f32[3,8] maximum(first, second)",
+        "padded = f32[3,8] maximum(two, third)",
+        "over = f32[3,8] pad(c1, least), padding=1_1x0_0",
+        "both = f32[3,8] maximum(two, over)",
+        "zeros = f32[3,8] pad(c1, nil), padding=2_0x0_0",
+        "filled = f32[3,8] maximum(two, zeros)",
+        f"ROOT got = {cut}",
+    )
+    known = numbers(text)
+    found = [one for one in ("sum1", "sine1", "cos1") if known[one] & known["got"]]
+    assert found == ([part] if part else [])
+
+
+@pytest.mark.parametrize(
     ("one", "two"),
     [
         ("f32[8,8] subtract(x, w)", "f32[8,8] subtract(w, x)"),
@@ -911,6 +962,84 @@ def test_a_scan_in_a_checkpointed_layer_is_replayed_whole() -> None:
     assert not same(other, "y", "y2")
     # It unwinds what it has stacked itself, of another layer.
     assert len(numbers(other)["t"]) == 2
+
+
+# A loop, and a loop that does the same and stacks two values besides, as jax replays a scan.
+STACKING = """HloModule m
+plain {
+  p = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  h = f32[8] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  t = f32[8] tanh(h)
+  next = s32[] add(i, one)
+  ROOT r = (s32[], f32[8]) tuple(next, t)
+}
+go {
+  p = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(4)
+  ROOT g = pred[] compare(i, n), direction=LT
+}
+stacks {
+  p = (s32[], f32[8], f32[4,8], f32[4,8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  h = f32[8] get-tuple-element(p), index=1
+  kept = f32[4,8] get-tuple-element(p), index=2
+  kept2 = f32[4,8] get-tuple-element(p), index=3
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  t2 = f32[8] tanh(h)
+  s = f32[8] sine(h)
+  part = f32[1,8] reshape(t2)
+  part2 = f32[1,8] reshape(s)
+  new = f32[4,8] dynamic-update-slice(kept, part, i, zero)
+  new2 = f32[4,8] dynamic-update-slice(kept2, part2, i, zero)
+  next = s32[] add(i, one)
+  ROOT r = (s32[], f32[8], f32[4,8], f32[4,8]) tuple(next, t2, new, new2)
+}
+go2 {
+  p = (s32[], f32[8], f32[4,8], f32[4,8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(4)
+  ROOT g = pred[] compare(i, n), direction=LT
+}
+ENTRY main {
+  x = f32[8] parameter(0)
+  z = s32[] constant(0)
+  nil = f32[] constant(0)
+  buffer = f32[4,8] broadcast(nil), dimensions={}
+  a = (s32[], f32[8]) tuple(z, x)
+  w = (s32[], f32[8]) while(a), condition=go, body=plain
+  y = f32[8] get-tuple-element(w), index=1
+  b = (s32[], f32[8], f32[4,8], f32[4,8]) tuple(z, x, buffer, buffer)
+  v = (s32[], f32[8], f32[4,8], f32[4,8]) while(b), condition=go2, body=stacks
+  y2 = f32[8] get-tuple-element(v), index=1
+  ROOT out = f32[8] add(y, y2)
+}
+"""
+
+
+def test_what_a_loop_stacks_besides_does_not_make_it_another() -> None:
+    assert same(STACKING, "t", "t2")
+    assert same(STACKING, "y", "y2")
+    for old, new in (
+        ("t2 = f32[8] tanh(h)", "t2 = f32[8] sine(h)"),
+        ("tuple(next, t2, new, new2)", "tuple(next, s, new, new2)"),
+        ("tuple(z, x, buffer, buffer)", "tuple(z, nils, buffer, buffer)"),
+    ):
+        other = STACKING.replace(old, new)
+        assert other != STACKING
+        other = other.replace("  b = ", "  nils = f32[8] broadcast(nil), dimensions={}\n  b = ")
+        assert not same(other, "y", "y2"), new
+        assert not same(other, "t", "t2"), new
+    # What it hands on comes from what it stacks: then that counts.
+    row = "row = f32[1,8] dynamic-slice(kept, zero, zero), dynamic_slice_sizes={1,8}\n"
+    mixed = STACKING.replace(
+        "  s = f32[8] sine(h)",
+        f"  {row}  first = f32[8] reshape(row)\n  m = f32[8] add(t2, first)\n  s = f32[8] sine(h)",
+    ).replace("tuple(next, t2, new, new2)", "tuple(next, m, new, new2)")
+    assert not same(mixed, "y", "y2")
 
 
 def test_how_often_a_computation_runs_in_each_place() -> None:

@@ -62,6 +62,60 @@ def test_what_is_behind_a_barrier_is_replayed() -> None:
     assert ask(REPLAYS, AGAIN) == [(1, 2, 1, 0, 0, FLOPS, FLOPS, 1.0)]
 
 
+FUSED = """HloModule m
+first {
+  a = f32[8,16] parameter(0)
+  b = f32[16,16] parameter(1)
+  d1 = f32[8,16] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(f)/jvp()/checkpoint/dot_general"}
+  ROOT e1 = f32[8,16] tanh(d1), metadata={op_name="jit(f)/jvp()/checkpoint/tanh"}
+}
+second {
+  a = f32[8,16] parameter(0)
+  b = f32[16,16] parameter(1)
+  d2 = f32[8,16] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(f)/jvp()/checkpoint/dot_general"}
+  ROOT e2 = f32[8,16] sine(d2), metadata={op_name="jit(f)/jvp()/checkpoint/sin"}
+}
+again {
+  a = f32[8,16] parameter(0)
+  b = f32[16,16] parameter(1)
+  d3 = f32[8,16] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(f)/transpose(jvp())/checkpoint/rematted_computation/dot_general"}
+  ROOT e3 = f32[8,16] cosine(d3), metadata={op_name="jit(f)/transpose(jvp())/checkpoint/cos"}
+}
+ENTRY main {
+  x = f32[8,16] parameter(0)
+  w = f32[16,16] parameter(1)
+  v = f32[16,16] parameter(2)
+  t = f32[8,16] fusion(x, w), kind=kLoop, calls=first, metadata={op_name="jit(f)/jvp()/checkpoint/tanh"}
+  s = f32[8,16] fusion(x, w), kind=kLoop, calls=second, metadata={op_name="jit(f)/jvp()/checkpoint/sin"}
+  c = f32[8,16] fusion(x, w), kind=kLoop, calls=again, metadata={op_name="jit(f)/transpose(jvp())/checkpoint/cos"}
+  ROOT r = (f32[8,16], f32[8,16], f32[8,16]) tuple(t, s, c)
+}
+"""  # noqa: E501
+
+
+def test_a_product_that_is_copied_into_two_fusions_is_one_of_the_forward() -> None:
+    """As one that is replayed is: the factor is that of the program."""
+    factor = "select replayed_flops, forward_flops, recompute_factor from "
+    for table in ("checkpointing", "remat"):
+        sql = (factor + table).replace(
+            "replayed_flops", "flops" if table == "remat" else "replayed_flops"
+        )
+        assert ask(FUSED, sql) == [(FLOPS, FLOPS, 1.0)]
+        # Of another weight it is no copy.
+        other = FUSED.replace(
+            "fusion(x, w), kind=kLoop, calls=second", "fusion(x, v), kind=kLoop, calls=second"
+        )
+        assert ask(other, sql) == [(FLOPS, 2 * FLOPS, 0.5)]
+    # Twice in the program itself, it is two.
+    twice = KEEPS.replace(
+        "  y = f32[8,16] sine(t)",
+        "  d2 = f32[8,16] dot(h, w), lhs_contracting_dims={1}, rhs_contracting_dims={0},"
+        ' metadata={op_name="jit(f)/jvp()/checkpoint/dot_general"}\n'
+        "  y = f32[8,16] add(t, d2)",
+    )
+    assert ask(twice, "select forward_flops from checkpointing") == [(2 * FLOPS,)]
+
+
 def test_what_loops_stack_is_kept_once() -> None:
     text = loops(forward=FWD, backward=BWD)
     # y, the carry of the forward loop, is given to the backward, too.
@@ -90,6 +144,14 @@ def test_what_a_replay_stacks_does_not_cross_over() -> None:
     )
     assert ask(text, "select kind, phase from residuals") == [("stacked", "remat")]
     assert ask(text, KEPT) == [(0, 0, "nothing", 0, 1)]
+    # It is the loop that counts: what writes the slices may be a function of several loops.
+    for name, rows in (
+        ("jit(f)/transpose(jvp())/while/body/dynamic_update_slice", [(0, 0, "nothing", 0, 1)]),
+        ("jit(f)/jvp()/while/body/dynamic_update_slice", [(0, 0, "nothing", 0, 1)]),
+    ):
+        assert ask(text.replace(f"{remat}/body/dynamic_update_slice", name), KEPT) == rows
+    forward = text.replace(f'"{remat}"', f'"{FWD}"')
+    assert ask(forward, "select stacked_bytes from checkpointing") == [(128,)]
 
 
 def test_what_is_offloaded_is_counted_apart() -> None:
@@ -300,7 +362,7 @@ def test_the_peak_of_a_compile(folder: str, target: str) -> None:
 @needs_shared
 @pytest.mark.parametrize(
     ("name", "stacked", "matmuls", "factor"),
-    [("none", 5_639_536_640, 0, 0.0), ("full", 67_108_864, 8, 0.6087)],
+    [("none", 5_639_536_640, 0, 0.0), ("full", 67_108_864, 8, 0.6364)],
 )
 def test_what_a_policy_trades_on_a_tpu(
     name: str, stacked: int, matmuls: int, factor: float
