@@ -174,6 +174,69 @@ def test_gathers_outside_of_a_loop_of_the_backward_tell_nothing_of_it() -> None:
     assert (verdict.outcome, verdict.found) == ("failed", "no row is selected")
 
 
+NAMELESS_LOOP = """\
+HloModule m, num_partitions=2
+
+body {{
+  s = (s32[], f32[4,4], f32[2,4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[4,4] get-tuple-element(s), index=1
+  w = f32[2,4] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  g = f32[4,4] all-gather({0}), channel_id=1, replica_groups={{{{0,1}}}}, dimensions={{0}},
+    use_global_device_ids=true
+  d = f32[4,4] dot(x, g), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}},
+    metadata={{op_name="jit(f)/{1}checkpoint/rematted_computation/dot"}}
+  b = f32[4,4] dot(d, g), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}},
+    metadata={{op_name="jit(f)/{1}dot"}}
+  ROOT t = (s32[], f32[4,4], f32[2,4]) tuple(j, b, w)
+}}
+
+condition {{
+  s = (s32[], f32[4,4], f32[2,4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT lt = pred[] compare(i, n), direction=LT
+}}
+
+ENTRY e {{
+  x = f32[4,4] parameter(0)
+  w = f32[2,4] parameter(1)
+  k = f32[4,4] all-gather(w), channel_id=1, replica_groups={{{{0,1}}}}, dimensions={{0}},
+    use_global_device_ids=true, metadata={{op_name="jit(f)/jvp()/gather"}}
+  z = s32[] constant(0)
+  t = (s32[], f32[4,4], f32[2,4]) tuple(z, k, w)
+  ROOT l = (s32[], f32[4,4], f32[2,4]) while(t), condition=condition, body=body
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("preset", "gathered", "outcome"),
+    [
+        # XLA drops the name of a loop that it takes an iteration out of: its matmuls tell.
+        ("no-regather-in-backward-loop", "w", "failed"),
+        ("no-regather-in-backward-loop", "n", "passed"),
+        ("gathered-once-in-backward-loop", "w", "passed"),
+    ],
+)
+def test_a_loop_of_the_backward_is_one_without_a_name(
+    preset: str, gathered: str, outcome: str
+) -> None:
+    text = NAMELESS_LOOP.format(gathered, "transpose(jvp())/")
+    text = text.replace("  one = s32", "  n = f32[2,4] negate(w)\n  one = s32")
+    verdict = judged(Program([parse(text)]), preset)
+    assert (verdict.outcome, "no row" in verdict.found) == (outcome, False)
+
+
+def test_a_loop_of_both_passes_is_none_of_the_backward() -> None:
+    text = NAMELESS_LOOP.format("w", "transpose(jvp())/")
+    text = text.replace("transpose(jvp())/dot", "jvp()/dot")
+    verdict = judged(Program([parse(text)]), "no-regather-in-backward-loop")
+    assert (verdict.outcome, verdict.found) == ("failed", "no row is selected")
+
+
 def test_that_a_family_is_absent_is_so_where_there_is_no_kernel() -> None:
     text = MATMULS.format("bf16", "bf16", "")
     assert judged(Program([parse(text)]), "family-absent:family=cudnn").outcome == "passed"
