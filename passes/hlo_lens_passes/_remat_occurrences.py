@@ -148,6 +148,16 @@ class Occurrences:
                     found = loop
         return found
 
+    def runs(self, one: Occurrence) -> int | None:
+        """How often it runs in one execution of the entry: what the compiler made a loop of, a
+        windowed einsum say, once each time the loop runs. None: not known."""
+        times = one.times
+        for caller in one.via:
+            if caller in self._made and times is not None:
+                trips = self.congruence.loops[caller].trip_count
+                times = times // trips if trips else None
+        return times
+
     @property
     def carried(self) -> set[int]:
         """What the loops of the program hand from iteration to iteration."""
@@ -223,6 +233,13 @@ class Occurrences:
         """The numbers of the arrays that one collective gives."""
         node = self.numbers[number]
         return node.operands if node.kind == "tuple" else (number,)
+
+    def products(self, one: Occurrence) -> int:
+        """How many products a matmul is: XLA merges two of one operand, and puts their other
+        operands together."""
+        operands = [self.numbers.unviewed(n) for n in self.numbers[one.number].operands[:2]]
+        joined = [self.numbers[n] for n in operands if self.numbers[n].kind == "concatenate"]
+        return len(joined[0].operands) if len(joined) == 1 else 1
 
     def _makes(self, number: int, opcode: str) -> bool:
         """Whether an opcode computes a value, and does not hand on that of an operand."""

@@ -74,7 +74,6 @@ class _Region:
         return next(word for word in _CHEAPEST_FIRST if word in words)
 
 
-_WORK: Final[tuple[Work, ...]] = ("matmul", "kernel", "collective")
 _CHEAPEST_FIRST: Final = (
     "shared", "sole", "linearization", "fusion-duplicated", "replayed", "unknown",
 )  # fmt: skip
@@ -207,17 +206,24 @@ def _undone(
 
 
 def _replayed(found: Occurrences, regions: Iterable[_Region]) -> dict[_Scope, Counter[Work]]:
-    """How many of each kind of work are replayed in a scope; of collectives, which XLA combines,
-    how many arrays."""
+    """How many of each kind of work are replayed in a scope."""
     each: dict[_Scope, Counter[Work]] = {}
     for region in regions:
         if region.kind == "framework":
-            counts = each.setdefault(_scope(region), Counter())
-            counts.update({work: region.count(work) for work in ("matmul", "kernel")})
-            counts["collective"] += sum(
-                len(found.results_of(one.number)) for one in region.replayed("collective")
-            )
+            each.setdefault(_scope(region), Counter()).update(_counts(found, region))
     return each
+
+
+def _counts(found: Occurrences, region: _Region) -> dict[Work, int]:
+    """How many of each kind of work are replayed in a region; of matmuls and collectives, which
+    XLA merges, how many products and arrays."""
+    products = {one.unit: found.products(one) for one in region.replayed("matmul")}
+    arrays = (found.results_of(one.number) for one in region.replayed("collective"))
+    return {
+        "matmul": sum(products.values()),
+        "kernel": region.count("kernel"),
+        "collective": sum(map(len, arrays)),
+    }
 
 
 def _scope(region: _Region) -> _Scope:
@@ -268,7 +274,7 @@ class _Writer:
             if verdict != "recomputed":
                 verdict = "undone"
                 evidence = f"before optimization it was recomputed; now: {evidence}"
-            left = sum(map(region.count, _WORK))
+            left = sum(_counts(found, region).values())
             self.findings.append(_undone_finding(position, number, region, undone, left))
         elif undone and scope not in self.shown:
             self.shown.add(scope)

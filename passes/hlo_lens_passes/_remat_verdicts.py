@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -141,13 +142,51 @@ class _Judge:
         return Verdict("shared", "use", evidence, (taker,))
 
 
+class _Runs:
+    """How often matmuls, kernels, collectives and `MOVERS` of the forward run, and how many of
+    these runs are known to be replayed. Where a number is not known, one replay takes all runs."""
+
+    def __init__(self, found: Occurrences) -> None:
+        self._runs = found.runs
+        self._all: dict[Instruction, float] = {}
+        for one in found.of_forward:
+            runs = self._runs(one)
+            known = self._all.get(one.instr, 0)
+            self._all[one.instr] = known + (-math.inf if runs is None else runs)
+        self._replayed: dict[Instruction, float] = {}
+
+    def __contains__(self, twin: Instruction) -> bool:
+        """Whether something replays it."""
+        return twin in self._replayed
+
+    def add(self, one: Occurrence, twins: Iterable[Instruction]) -> None:
+        """Note that `one` replays these."""
+        runs = self._runs(one)
+        for twin in twins:
+            known = self._replayed.get(twin, 0)
+            self._replayed[twin] = known + (math.inf if runs is None else runs)
+
+    def any_left(self, twin: Instruction) -> bool:
+        """Whether something may replay it, besides what is known to."""
+        return twin not in self or self._replayed[twin] < self._all.get(twin, 0)
+
+    def left_for(self, one: Occurrence, twin: Instruction) -> bool:
+        """Whether `one` may replay it, besides what is known to."""
+        if twin not in self:
+            return True
+        runs = self._runs(one)
+        return runs is not None and self._replayed[twin] + runs <= self._all.get(twin, 0)
+
+
 class _Rest:
     """What has no twin by value, in order.
 
     A matmul, kernel or collective may be written in another form than in the forward: as a windowed
     einsum, or as an all-gather and a dot; a sort or gather may have one more operand. One of the
     forward of the same path and source, that no other replays and that it does not depend on, is
-    its twin. What is computed from it is then compared as if the two were one.
+    its twin. Where a back end takes iterations out of a loop, those that are left and those that
+    are outside replay one of the forward together. What is computed from it is then compared as if
+    the two were one.
     """
 
     def __init__(
@@ -161,11 +200,13 @@ class _Rest:
         self.verdicts = known
         self.waiting = waiting
         self.replaced: dict[int, int] = {}
-        self.used: set[Instruction] = set()  # twins, each of one replay
+        self.used = _Runs(found)
         self.origins: Origins | None = None
         self.within: Origins | None = None
 
     def judge(self) -> None:
+        for one, known in self.verdicts.items():
+            self.used.add(one, known.twins)
         units = {one: unit for unit in _units(self.waiting) for one in unit}
         free = self._free()
         cheap: list[Occurrence] = []
@@ -184,7 +225,7 @@ class _Rest:
             if verdict is None:
                 cheap.append(one)
                 continue
-            self.used.update(verdict.twins)
+            self.used.add(one, verdict.twins)
             for each in unit:
                 self.verdicts[each] = verdict
         self._primal(cheap)
@@ -233,14 +274,17 @@ class _Rest:
         possible = [
             twins
             for twins in candidates
-            if self.used.isdisjoint(twin.instr for twin in twins)
+            if all(self.used.left_for(one, twin.instr) for twin in twins)
             and not origins.arguments(twins[0].number) & ~inputs
             and not any(origins.is_computed_from(one.number, twin.number) for twin in twins)
         ]
         if not possible:
             return None
         # Of several, that which is computed from the very same inputs, of the iteration at best.
-        twins = max(possible, key=lambda twins: self._nearness(one, twins[0]))
+        twins = max(
+            possible,
+            key=lambda twins: (twins[0].instr not in self.used, self._nearness(one, twins[0])),
+        )
         self._replace(one, twins[0])
         return _named(one, twins)
 
@@ -296,10 +340,9 @@ class _Rest:
         """The forward's operations that nothing is known to replay, by path and source."""
         if all(one.operation is None and one.instr.opcode not in MOVERS for one in self.waiting):
             return {}
-        replayed = {twin for verdict in self.verdicts.values() for twin in verdict.twins}
         free: dict[object, list[list[Occurrence]]] = {}
         for unit in _units(self.found.of_forward):
-            if replayed.isdisjoint(one.instr for one in unit):
+            if all(self.used.any_left(one.instr) for one in unit):
                 free.setdefault(_site(unit[0]), []).append(unit)
         units = (unit for units in free.values() for unit in units)
         self.origins = Origins(self.numbers, (one.number for unit in units for one in unit))

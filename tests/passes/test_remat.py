@@ -269,6 +269,39 @@ def test_another_layer_than_the_forwards_is_no_replay_by_value(old: str, new: st
     assert ask(moved, OPS)[0] == ("y2", "sole", "use", None)
 
 
+# XLA has taken the last iteration out of the backward loop: the first layer.
+_GO = "  n = s32[] constant({})\n  ROOT go = pred[] compare(j, n)"
+PEELED = changed(
+    SCAN,
+    (_GO.format(4), _GO.format(3)),
+    ("  ROOT out = f32[4,8] get-tuple-element(v), index=1\n",
+     "  rest = f32[4,8] get-tuple-element(v), index=1\n"
+     "  line = f32[1,4,8] dynamic-slice(s, z, z, z), dynamic_slice_sizes={1,4,8}\n"
+     "  h3 = f32[4,8] reshape(line)\n"
+     "  cut = f32[1,8,8] dynamic-slice(ws, z, z, z), dynamic_slice_sizes={1,8,8}\n"
+     "  w3 = f32[8,8] reshape(cut)\n"
+     "  y3 = f32[4,8] dot(h3, w3), PLAIN @again/dot_general:7\n"
+     "  t3 = f32[4,8] tanh(y3) @again/tanh:7\n"
+     "  ROOT out = f32[4,8] multiply(rest, t3) @back/mul:7\n"),
+)  # fmt: skip
+
+
+def test_iterations_taken_out_of_a_loop_replay_one_of_the_forward_together() -> None:
+    sql = "select name, verdict, basis, times, twin_name from remat_ops where work = 'matmul'"
+    sql += " order by times"
+    assert ask(PEELED, sql) == [
+        ("y3", "replayed", "name", 1, "y"),
+        ("y2", "replayed", "name", 3, "y"),
+    ]
+    assert ask(PEELED, "select sum(flops), max(forward_flops) from remat") == [(2048, 2048)]
+    # All four are in the loop already: then the forward has none for a fifth.
+    fifth = changed(PEELED, (_GO.format(3), _GO.format(4)))
+    assert ask(fifth, sql) == [
+        ("y3", "sole", "use", 1, None),
+        ("y2", "replayed", "value", 4, "y"),
+    ]
+
+
 # -- shared, sole ---------------------------------------------------------------------------------
 
 # XLA has merged the replay with the original, and kept the label: the forward takes it.
@@ -981,6 +1014,55 @@ COMBINED = changed(
 def test_collectives_that_are_combined_are_not_undone() -> None:
     sql = "select module, collectives, undone from remat order by module"
     assert both(GATHERED, COMBINED, sql) == [(0, 2, 0), (1, 1, 0)]
+
+
+# Two products of one operand, replayed; and as one, of their weights put together.
+GATED = hlo("""
+ENTRY main {
+  x = f32[4,8] parameter(0)
+  w = f32[8,8] parameter(1)
+  v = f32[8,8] parameter(2)
+  y = f32[4,8] dot(x, w), PLAIN @fwd/dot_general:7
+  z = f32[4,8] dot(x, v), PLAIN @fwd/dot_general:7
+  t = f32[4,8] multiply(y, z) @fwd/mul:7
+  o = f32[4,8] sine(t) @fwd/sin:8
+  kept = (f32[4,8], f32[8,8], f32[8,8]) tuple(x, w, v)
+  bar = (f32[4,8], f32[8,8], f32[8,8]) opt-barrier(kept)
+  x1 = f32[4,8] get-tuple-element(bar), index=0
+  w1 = f32[8,8] get-tuple-element(bar), index=1
+  v1 = f32[8,8] get-tuple-element(bar), index=2
+  y2 = f32[4,8] dot(x1, w1), PLAIN @remat/dot_general:7
+  z2 = f32[4,8] dot(x1, v1), PLAIN @remat/dot_general:7
+  d = f32[4,8] multiply(y2, z2) @remat/mul:7
+  ROOT out = (f32[4,8], f32[4,8]) tuple(o, d)
+}
+""")
+_JOINED = """  {0}wv = f32[8,16] concatenate({1}), dimensions={{1}}
+  {0}yz = f32[4,16] dot({2}), PLAIN @{3}/dot_general:7
+  {4} = f32[4,8] slice({0}yz), slice={{[0:4], [0:8]}} @{3}/dot_general:7
+  {5} = f32[4,8] slice({0}yz), slice={{[0:4], [8:16]}} @{3}/dot_general:7
+"""
+JOINED = changed(
+    GATED,
+    ("  y = f32[4,8] dot(x, w), PLAIN @fwd/dot_general:7\n", ""),
+    ("  z = f32[4,8] dot(x, v), PLAIN @fwd/dot_general:7\n",
+     _JOINED.format("f", "w, v", "x, fwv", "fwd", "y", "z")),
+    ("  y2 = f32[4,8] dot(x1, w1), PLAIN @remat/dot_general:7\n", ""),
+    ("  z2 = f32[4,8] dot(x1, v1), PLAIN @remat/dot_general:7\n",
+     _JOINED.format("r", "w1, v1", "x1, rwv", "remat", "y2", "z2")),
+)  # fmt: skip
+
+
+def test_products_that_are_merged_are_not_undone() -> None:
+    sql = "select module, matmuls, flops, undone from remat order by module"
+    assert both(GATED, JOINED, sql) == [(0, 2, 1024, 0), (1, 1, 1024, 0)]
+    # One of the two is gone.
+    one = changed(
+        GATED,
+        ("  y2 = f32[4,8] dot(x1, w1), PLAIN @remat/dot_general:7\n", ""),
+        ("multiply(y2, z2)", "multiply(y, z2)"),
+    )
+    assert both(GATED, one, sql) == [(0, 2, 1024, 1), (1, 1, 512, 1)]
 
 
 def test_another_kind_of_work_does_not_stand_for_what_is_undone() -> None:
