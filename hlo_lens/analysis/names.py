@@ -13,7 +13,7 @@ PHASES: tuple[str | None, ...] = (None, "other", "fwd", "bwd", "remat")
 
 NO_NAME, OTHER, FWD, BWD, REMAT = range(5)
 
-_ABSOLUTE = re.compile(r"\(*p?jit\(", re.A)
+_STARTS = re.compile(r"\(*(p?jit\([^/:]*)", re.A)
 _TRANSPOSE = re.compile(r"(?<![\w.-])transpose\(", re.A)
 _JVP = re.compile(r"(?<![\w.-])jvp\(", re.A)
 _WRAPPER = re.compile(r"[\w.-]+\((.*)\)", re.A | re.S)
@@ -29,9 +29,17 @@ def own_op_name(instr: Instruction) -> str | None:
         return None
 
 
-def is_absolute(op_name: str) -> bool:
-    """Whether the path starts at the program: with `jit(` or `pjit(`."""
-    return _ABSOLUTE.match(op_name) is not None
+def is_absolute(op_name: str, program: str | None = None) -> bool:
+    """Whether the path starts at the program: with this `jit(step)`, or where that is not known
+    with any `jit(` or `pjit(`."""
+    start = start_of(op_name)
+    return start is not None and program in (None, start)
+
+
+def start_of(op_name: str) -> str | None:
+    """The `jit(f)` or `pjit(f)` that the path starts with; None for any other."""
+    found = _STARTS.match(op_name)
+    return None if found is None else found[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +49,16 @@ class Front:
     path: the full op_name of the caller; "" where nothing is in front.
     again: the caller's own op_name, where the names in it may begin with it again. jax names what
     is in a loop or a branch from the function that the loop is in: `while`, then `while/body/mul`.
+    program: what names start with that need nothing in front, as `is_absolute` takes it.
     """
 
     path: str = ""
     again: str | None = None
+    program: str | None = None
 
     def full(self, name: str) -> str:
         """The full op_name of an instruction of the computation that has this one."""
-        if not self.path or is_absolute(name):
+        if not self.path or is_absolute(name, self.program):
             return name
         if self.again is not None and f"{name}/".startswith(f"{self.again}/"):
             return self.path + name[len(self.again) :]
@@ -59,7 +69,8 @@ class Front:
         name = own_op_name(caller)
         if name is None:
             return self
-        return Front(self.full(name), name if caller.opcode in _NAMED_FROM_OUTSIDE else None)
+        again = name if caller.opcode in _NAMED_FROM_OUTSIDE else None
+        return Front(self.full(name), again, self.program)
 
 
 @lru_cache(maxsize=1 << 14)

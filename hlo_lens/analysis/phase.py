@@ -1,8 +1,9 @@
 """Full op_names and phases: what names say, then what callers say, then what users agree on.
 
 An instruction with an op_name has the phase its full op_name shows (`names.rank_of`). The full
-op_name is its own one where that starts with `jit(` or `pjit(`, else the op_names of the call,
-while, conditional and async instructions around it in front of its own (`names.Front`); fusions and
+op_name is its own one where that starts at the program: with the `jit(…)` or `pjit(…)` that most
+names of the entry start with, or with any where those do not. Else the op_names of the call, while,
+conditional and async instructions around it are in front of its own (`names.Front`); fusions and
 appliers hand on what is in front of themselves. Where several callers give different phases, the
 phase is not known.
 
@@ -18,13 +19,22 @@ Everything is done a computation at a time, in one pass in reverse text order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from hlo_lens.analysis.calls import CallGraph, written_computation, written_instruction
-from hlo_lens.analysis.names import NO_NAME, PHASES, Front, is_absolute, own_op_name, rank_of
+from hlo_lens.analysis.names import (
+    NO_NAME,
+    PHASES,
+    Front,
+    is_absolute,
+    own_op_name,
+    rank_of,
+    start_of,
+)
 from hlo_lens.hlo import Computation, Instruction
 
 _JOINED = frozenset(("call", "async", "body", "condition", "branch"))
@@ -144,8 +154,16 @@ class Naming:
         """(rank, whether the path starts at the program) of an op_name."""
         known = self._ranks.get(name)
         if known is None:
-            known = self._ranks[name] = rank_of(name), is_absolute(name)
+            known = self._ranks[name] = rank_of(name), is_absolute(name, self.program)
         return known
+
+    @cached_property
+    def program(self) -> str | None:
+        """The `jit(step)` that most names of the entry start with; None where they have none. A
+        function that the program calls may have names that start with the jit of another one."""
+        names = filter(None, self.op_names(self.graph.module.entry))
+        starts = Counter(start for name in names if (start := start_of(name)) is not None)
+        return max(starts, key=starts.__getitem__, default=None)
 
     def _named(self, computation: Computation) -> list[int]:
         """The ranks that each instruction can have by its name; 0 for one without."""
@@ -183,13 +201,14 @@ class Naming:
     @cached_property
     def _fronts(self) -> list[Front | None]:
         """What is in front of the op_names in each computation; None where its callers differ."""
-        fronts: list[Front | None] = [Front()] * len(self.graph.module.computations)
+        start = Front(program=self.program)
+        fronts: list[Front | None] = [start] * len(self.graph.module.computations)
         for computation in self.graph.order:
             found: set[Front | None] = set()
             for site in self.graph.callers(computation):
                 around = fronts[site.caller.computation.index]
                 if site.kind in _JOINED and own_op_name(site.caller) is not None:
-                    around = (around or Front()).inside(site.caller)
+                    around = (around or start).inside(site.caller)
                 found.add(around)
             if found:
                 fronts[computation.index] = found.pop() if len(found) == 1 else None

@@ -74,3 +74,11 @@ def test_absolute_paths() -> None:
     assert is_absolute("(jit(f)/a:jit(f)/b)")
     assert not is_absolute("closed_call/jit(f)/x")
     assert not is_absolute("jitter(f)")
+
+
+def test_absolute_paths_of_a_program() -> None:
+    assert is_absolute("jit(f)", "jit(f)")
+    assert is_absolute("(jit(f)/a:jit(f)/b)", "jit(f)")
+    assert is_absolute("(jit(<lambda>):jit(<lambda>)/b)", "jit(<lambda>)")
+    assert not is_absolute("jit(gather)/x", "jit(f)")
+    assert not is_absolute("jit(f2)/x", "jit(f)")

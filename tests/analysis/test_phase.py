@@ -380,3 +380,46 @@ def test_what_sugar_implies_has_the_phase_of_its_start() -> None:
     (implied,) = module.entry.instructions["s"].called
     assert analysis.phase(implied.root).phase == "fwd"
     assert analysis.full_op_name(implied.root) == "jit(f)/jvp(g)/mul"
+
+
+# -- functions with a jit of their own ------------------------------------------------------------
+
+
+def jitted(caller: str, inside: str) -> str:
+    """A function with its own jit, which a function calls that the program calls."""
+    return entry(
+        f"""  x = f32[4] parameter(0)
+  b = f32[4] negate(x){named("jit(f)/broadcast")}
+  ROOT c = f32[4] call(b), to_apply=layer{named(caller)}""",
+        f"""gather {{
+  p = f32[4] parameter(0)
+  ROOT g = f32[4] negate(p){named(inside)}
+}}
+
+layer {{
+  q = f32[4] parameter(0)
+  ROOT d = f32[4] call(q), to_apply=gather{named("jit(gather)")}
+}}
+""",
+    )
+
+
+def test_what_a_called_function_names_by_its_own_jit_is_in_its_callers() -> None:
+    text = jitted("jit(f)/transpose(jvp())/while/body/closed_call", "neg")
+    found = phases(text)
+    assert (found["d"], found["g"]) == (("bwd", "caller"), ("bwd", "caller"))
+    names = full(text)
+    assert names["d"] == "jit(f)/transpose(jvp())/while/body/closed_call/jit(gather)"
+    assert names["g"] == f"{names['d']}/neg"
+
+
+def test_a_name_that_starts_at_the_program_has_nothing_in_front() -> None:
+    text = jitted("jit(f)/transpose(jvp())/while", "jit(f)/jvp()/neg")
+    assert phases(text)["g"] == ("fwd", "own")
+    assert full(text)["g"] == "jit(f)/jvp()/neg"
+
+
+def test_where_the_entry_does_not_name_the_program_any_jit_starts_at_it() -> None:
+    text = jitted("transpose(jvp())/while", "neg").replace("jit(f)/broadcast", "broadcast")
+    assert phases(text)["d"] == ("other", "own")
+    assert full(text)["g"] == "jit(gather)/neg"
