@@ -11,6 +11,7 @@ from hlo_lens.facts import PassResult
 from hlo_lens.program import AFTER, BEFORE
 from hlo_lens_passes._remat_occurrences import fused_copies
 from hlo_lens_passes._remat_paths import plain_path
+from hlo_lens_passes._residuals_run import is_of_step
 from hlo_lens_passes.checkpointing import SIDE_FILE
 
 if TYPE_CHECKING:
@@ -85,9 +86,13 @@ class _Module:
         if self.stage == AFTER and {row["kind"] for row in values} != {"stacked"}:
             return False
         return not any(
-            row["kind"] == "call" and row["loop_depth"] == 0 and row["phase"] in ("fwd", None)
+            row["kind"] == "call" and row["phase"] in ("fwd", None) and self._is_of_step(row)
             for row in self.rows("call_sites")
         )
+
+    def _is_of_step(self, row: Record) -> bool:
+        caller = self.analysis.module.instruction(_int(row["instr"]))
+        return is_of_step(self.analysis, caller.computation)
 
     def replayed(self) -> Record:
         """The cells about what is computed again, but for what the compiler undid."""

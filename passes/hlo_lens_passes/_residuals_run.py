@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _KEPT: Final = ("stacked", "barrier", "direct")
 
 _BACKWARD: Final = ("bwd", "remat")
+# How what is called has instructions of the step, and not what is applied to elements.
+_RUN_ON: Final = ("body", "branch", "call")
 _BARRIERS: Final = ("opt-barrier", "optimization-barrier")
 # What gives the same value again and again at no cost: nobody keeps it.
 _MADE: Final = frozenset(("broadcast", "constant", "iota", "parameter", "partition-id"))
@@ -337,8 +339,8 @@ class _Search:
 
     def _direct(self, seen: set[_Place]) -> Iterator[_Residual]:
         for computation in self.analysis.module.computations:
-            if self.analysis.loop_depth(computation) != 0 or any(
-                site.kind not in ("call", "branch") for site in self.graph.callers(computation)
+            if not is_of_step(self.analysis, computation) or any(
+                site.kind not in _RUN_ON for site in self.graph.callers(computation)
             ):
                 continue
             phases = self.analysis.phases(computation)
@@ -394,6 +396,19 @@ class _Search:
     def _lies_in_host(self, value: Value) -> bool:
         place = value.instr, value.path
         return place in self.hosted or _in_host(_part(shape_of(value.instr), value.path))
+
+
+def is_of_step(analysis: ModuleAnalysis, computation: Computation) -> bool:
+    """Whether a computation stands outside of loops, or in such that hold both the forward and the
+    backward, as the one over microbatches does: then it keeps values for itself."""
+    if analysis.loop_depth(computation) is None:
+        return False
+    loop = analysis.loop(computation)
+    while loop is not None:
+        if analysis.phase(loop.instr).phase != "other":
+            return False
+        loop = loop.parent
+    return True
 
 
 _PARTS: Final = MOVES | {"slice", "dynamic-slice", "transpose", "broadcast"}

@@ -26,7 +26,8 @@ TABLE = Table(
             " copy_of_input: so written, but each slice is the one of an array the loop was given;"
             " ys: so written and used, not by a backward loop; unread: so written, used by"
             " nothing; barrier: a forward value that an opt-barrier hands to backward or remat;"
-            " direct: a forward value outside of loops that backward or remat computes with",
+            " direct: a forward value outside of loops, or in one that holds all of forward and"
+            " backward, that backward or remat computes with",
             values=KINDS,
         ),
         Column("forward_loop", "ref", "volatile", "the while that stacks it; NULL outside loops"),

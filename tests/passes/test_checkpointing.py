@@ -93,6 +93,49 @@ ENTRY main {
 """  # noqa: E501
 
 
+MICROBATCHES = """HloModule m
+step {
+  p = (s32[], f32[8,16]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[8,16] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  h = f32[8,16] cosine(x), metadata={op_name="jit(f)/while/body/jvp()/cos"}
+  y = f32[8,16] sine(h), metadata={op_name="jit(f)/while/body/jvp()/sin"}
+  m = f32[8,16] multiply(y, h), metadata={op_name="jit(f)/while/body/transpose(jvp())/mul"}
+  next = s32[] add(i, one), metadata={op_name="jit(f)/while/body/add"}
+  ROOT r = (s32[], f32[8,16]) tuple(next, m)
+}
+go {
+  p = (s32[], f32[8,16]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(4)
+  ROOT g = pred[] compare(i, n), direction=LT
+}
+ENTRY main {
+  x = f32[8,16] parameter(0)
+  z = s32[] constant(0)
+  t = (s32[], f32[8,16]) tuple(z, x)
+  ROOT w = (s32[], f32[8,16]) while(t), condition=go, body=step, metadata={op_name="jit(f)/while"}
+}
+"""
+
+
+def test_a_loop_over_microbatches_keeps_what_one_of_them_does() -> None:
+    """The forward and the backward are in it: what it keeps is there for one iteration."""
+    assert ask(MICROBATCHES, KEPT) == [(2, 1024, "direct", 0, 1)]
+    # In a loop of the forward nothing is kept but what it stacks.
+    forward = MICROBATCHES.replace('"jit(f)/while"', '"jit(f)/jvp()/while"')
+    assert ask(forward, "select count(*) from residuals") == [(0,)]
+    # A function that it calls may keep more.
+    function = MICROBATCHES.replace("sine(h)", "call(h), to_apply=g").replace(
+        "go {",
+        "g {\n  a = f32[8,16] parameter(0)\n  ROOT b = f32[8,16] sine(a),"
+        ' metadata={op_name="sin"}\n}\ngo {',
+        1,
+    )
+    assert ask(function, "select saved_exact from checkpointing") == [(0,)]
+
+
 def test_a_product_that_is_copied_into_two_fusions_is_one_of_the_forward() -> None:
     """As one that is replayed is: the factor is that of the program."""
     factor = "select replayed_flops, forward_flops, recompute_factor from "
