@@ -25,7 +25,12 @@ MOVES = frozenset(("bitcast", "convert", "copy", "reshape"))
 _INDEX = re.compile(r", index=(\d+)", re.A)
 _COPIES = frozenset(("bitcast", "copy"))
 PASSING = frozenset(("add-dependency", "domain", "opt-barrier", "optimization-barrier"))
-PASSING_TARGETS = frozenset(("Sharding", "MoveToHost", "MoveToDevice", "annotate_device_placement"))
+PASSING_TARGETS = frozenset(
+    (
+        "MoveToDevice", "MoveToHost", "Sharding", "annotate_device_placement",
+        "xla.sdy.FuncResultSharding",
+    )
+)  # fmt: skip
 # In which element of the tuple that a start gives the result is; all-reduce-start gives it bare.
 _RESULT_OF_START = {
     "all-gather-start": (1,),

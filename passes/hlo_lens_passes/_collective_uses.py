@@ -32,7 +32,7 @@ _UPDATES: Final = CUTS | frozenset(
     (
         "abs", "add", "and", "clamp", "compare", "concatenate", "divide", "dynamic-update-slice",
         "exponential", "is-finite", "log", "maximum", "minimum", "multiply", "negate", "not", "or",
-        "power", "reduce-precision", "reverse", "rsqrt", "select", "sign", "sqrt",
+        "power", "reverse", "rsqrt", "select", "sign", "sqrt",
         "stochastic-convert", "subtract", "tanh",
     )
 )  # fmt: skip

@@ -14,8 +14,9 @@ from hlo_lens.hlo import Instruction, Shape
 from hlo_lens_passes._collective_flow import JOINED, Path, Place, is_shard_map_boundary
 from hlo_lens_passes._collective_logical import Logical, starts
 
-REARRANGES: Final = MOVES | {"bitcast-convert", "transpose"}
-"""What gives its operand in another form; nothing is left out of it."""
+REARRANGES: Final = MOVES | {"bitcast-convert", "reduce-precision", "transpose"}
+"""What gives its operand in another form; nothing is left out of it. Where a policy keeps a value,
+jax rounds it to its own dtype by a reduce-precision."""
 
 CUTS: Final = REARRANGES | {"dynamic-slice", "pad", "slice", JOINED}
 """What gives its operand in another form, or a part of it."""

@@ -1089,6 +1089,41 @@ def test_a_fusion_that_only_converts_is_looked_through_for_a_checkpoint(
     assert ask(text, "select under_checkpoint from collectives") == [(under,)]
 
 
+@pytest.mark.parametrize(
+    ("target", "moves"), [("xla.sdy.FuncResultSharding", "gradient"), ("Kernel", "activation")]
+)
+def test_a_gradient_goes_out_through_the_marks_of_a_sharding(target: str, moves: str) -> None:
+    text = module(
+        f"""  w = f32[4,4] parameter(0)
+  x = f32[4,4] parameter(1)
+  d = f32[4,4] dot(w, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}},
+    {named("transpose(jvp())/dot")}
+  a = f32[4,4] all-reduce(d), channel_id=1, replica_groups={{{{0,1}}}}, to_apply=add,
+    {named("transpose(jvp())/psum")}
+  o = f32[8,4] custom-call(a), custom_call_target="xla.sdy.LocalToGlobalShape"
+  ROOT r = f32[8,4] custom-call(o), custom_call_target="{target}\"""",
+        ADD,
+    )
+    assert ask(text, "select moves from collectives") == [(moves,)]
+
+
+@pytest.mark.parametrize(
+    ("kept", "feeds"),
+    [
+        ("reduce-precision(a), exponent_bits=8, mantissa_bits=7", "matmul"),  # by a policy
+        ("negate(a)", None),
+    ],
+)
+def test_a_gather_that_a_policy_keeps_feeds_its_matmul(kept: str, feeds: str | None) -> None:
+    text = module(
+        f"""  w = f32[8,4] parameter(0)
+  a = f32[16,4] all-gather(w), {GATHER}
+  k = f32[16,4] {kept}
+  ROOT d = f32[16,16] dot(k, k), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}"""
+    )
+    assert ask(text, "select feeds_kind from collectives") == [(feeds,)]
+
+
 # ---------------------------------------------------------------------------- mutations
 
 LABELLED = FROM_METADATA | {
