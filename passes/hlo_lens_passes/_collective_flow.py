@@ -74,6 +74,9 @@ _At = tuple[Computation, int, Path]
 """A place, as the walk has it: computation, position, element."""
 
 
+_Via = tuple[Instruction, ...]
+"""The calls of shared functions that a walk is inside of, outermost first."""
+
 _User = tuple[int, int, Path]
 """Who takes an instruction: position, operand, element."""
 
@@ -106,17 +109,20 @@ class Flow:
         `inside`: a while whose body the walk does not leave.
         """
         end = self.graph.module.entry if inside is None else called(inside, "body")
-        queue: list[_At] = [(instr.computation, instr.index, path) for instr, path in starts]
-        seen = {(id(of), index, path) for of, index, path in queue}
+        queue: list[tuple[_At, _Via]] = [
+            ((instr.computation, instr.index, path), ()) for instr, path in starts
+        ]
+        seen = {(id(of), index, path, via) for (of, index, path), via in queue}
         found: list[Taken] = []
 
-        def go_on(of: Computation, index: int, path: Path) -> None:
-            key = id(of), index, path
-            if key not in seen and len(path) <= _MOST_NESTED:
+        def go_on(place: _At, via: _Via) -> None:
+            of, index, path = place
+            key = id(of), index, path, via
+            if key not in seen and len(path) <= _MOST_NESTED and len(via) <= _MOST_NESTED:
                 seen.add(key)
-                queue.append((of, index, path))
+                queue.append((place, via))
 
-        for of, index, path in queue:  # grows while it is walked
+        for (of, index, path), via in queue:  # grows while it is walked
             if index < 0 or len(queue) > _MOST_PLACES:
                 continue
             users = self._users.get((id(of), index))
@@ -130,24 +136,35 @@ class Flow:
                     element = path[len(chosen) :]
                 opcode = of.opcodes[user]
                 if opcode in moves or opcode in PASSING or opcode == "get-tuple-element":
-                    go_on(of, user, element)
+                    go_on((of, user, element), via)
                 elif opcode == "tuple":
-                    go_on(of, user, (position, *element))
+                    go_on((of, user, (position, *element)), via)
                 elif opcode == "fusion" and enter:
                     for place in self._into_fusion(of, user, position, element, moves, found):
-                        go_on(*place)
+                        go_on(place, via)
                 else:
                     at = Instruction(of, user)
                     for place in self._into(at, opcode, position, element, moves, enter, found):
-                        go_on(*place)
+                        go_on(place, (*via, at) if self._is_shared(at, place[0]) else via)
             if index == of.root_index:
                 if of is end:
                     found.append(Taken(inside or Instruction(of, index), None, path))
                 elif enter:
+                    entered = bool(via) and of in via[-1].called
                     for site in self.graph.callers(of):
-                        for place in self._out_of(site, path):
-                            go_on(*place)
+                        if not entered or site.caller == via[-1]:
+                            for place in self._out_of(site, path):
+                                go_on(place, via[:-1] if entered else via)
         return found
+
+    def _is_shared(self, user: Instruction, callee: Computation) -> bool:
+        """Whether a call goes into a function that others call too: a value leaves it where it came
+        in."""
+        return (
+            user.opcode == "call"
+            and callee is not user.computation
+            and self.graph.only_caller(callee) is None
+        )
 
     def _find_users(self, of: Computation, index: int) -> list[_User]:
         """Who takes an instruction: (user, operand position, element of it); what takes an element

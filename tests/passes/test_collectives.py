@@ -1107,6 +1107,28 @@ def test_a_gradient_goes_out_through_the_marks_of_a_sharding(target: str, moves:
     assert ask(text, "select moves from collectives") == [(moves,)]
 
 
+@pytest.mark.parametrize(("fed", "kinds"), [("one", ("matmul", None)), ("two", (None, "matmul"))])
+def test_what_a_shared_function_takes_comes_out_where_it_was_called(
+    fed: str, kinds: tuple[str | None, ...]
+) -> None:
+    text = module(
+        f"""  w = f32[8,4] parameter(0)
+  v = f32[8,4] parameter(1)
+  a = f32[16,4] all-gather(w), {GATHER}
+  b = f32[16,4] all-gather(v), {GATHER}
+  one = bf16[16,4] call(a), to_apply=narrowed
+  two = bf16[16,4] call(b), to_apply=narrowed
+  d = bf16[16,16] dot({fed}, {fed}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+  ROOT t = (bf16[16,4], bf16[16,4], bf16[16,16]) tuple(one, two, d)""",
+        """narrowed {
+  p = f32[16,4] parameter(0)
+  ROOT c = bf16[16,4] convert(p)
+}""",
+    )
+    rows = ask(text, "select feeds_kind from collectives order by name")
+    assert tuple(kind for (kind,) in rows) == kinds
+
+
 @pytest.mark.parametrize(
     ("kept", "feeds"),
     [
