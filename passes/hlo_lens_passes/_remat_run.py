@@ -27,6 +27,7 @@ from hlo_lens_passes.remat import RULES
 if TYPE_CHECKING:
     from hlo_lens.analysis import Loop
     from hlo_lens.facts import Facts
+    from hlo_lens.hlo import Module
     from hlo_lens.program import Program
 
 
@@ -85,7 +86,7 @@ def run(program: Program, facts: Facts) -> PassResult:
     found: list[tuple[int, Occurrences, list[_Region]]] = []
     findings: list[Finding] = []
     for position, module in enumerate(program.modules):
-        occurrences = Occurrences(program.analysis(module), work.operations(position))
+        occurrences = Occurrences(program.analysis(module), work.operations(position, module))
         found.append((position, occurrences, _regions(occurrences)))
         if not occurrences.any_names and occurrences.of_any:
             findings.append(_without_names(position, found[-1][2]))
@@ -114,8 +115,14 @@ class _Work:
         self.calls = facts.records_by_module("custom_calls")
         self.collectives = facts.records_by_module("collectives")
 
-    def operations(self, position: int) -> dict[int, Operation]:
-        found: dict[int, Operation] = {}
+    def operations(self, position: int, module: Module) -> dict[int, Operation]:
+        # A convolution is one call of a library where there is one. Most of a TPU text are matmuls.
+        found = {
+            Instruction(computation, index).id: Operation("kernel")
+            for computation in module.computations
+            for index, opcode in enumerate(computation.opcodes)
+            if opcode == "convolution"
+        }
         gathers = {row["id"]: row for row in self.collectives.get(position, ())}
         for member in self.facts.members("collectives"):
             row = gathers.get(member.row) if member.module == position else None
@@ -128,6 +135,7 @@ class _Work:
                 found.setdefault(_int(row["instr"]), Operation("kernel"))
         for row in self.matmuls.get(position, ()):
             if row["k"] == 1:
+                found.pop(_int(row["instr"]), None)
                 continue  # nothing is summed: XLA makes a multiplication of it
             flops = row["flops"]
             count = int(flops) if isinstance(flops, int | float) else None

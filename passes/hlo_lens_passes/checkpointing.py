@@ -91,7 +91,12 @@ TABLE = Table(
             f"instructions of these that compute again what the forward does; {_OF_POLICIES}",
         ),
         Column("replayed_matmuls", "int", "measure", "matmuls replayed, as written"),
-        Column("replayed_kernels", "int", "measure", "custom calls of kernels replayed"),
+        Column(
+            "replayed_kernels",
+            "int",
+            "measure",
+            "custom calls of kernels replayed, and convolutions that are no matmuls",
+        ),
         Column("replayed_collectives", "int", "measure", "collectives replayed"),
         Column(
             "duplicated_operations",

@@ -59,7 +59,12 @@ REGIONS = Table(
             "measure",
             "matmuls replayed that sum over something; a windowed einsum is one",
         ),
-        Column("kernels", "int", "measure", "custom calls of kernels replayed"),
+        Column(
+            "kernels",
+            "int",
+            "measure",
+            "custom calls of kernels replayed, and convolutions that are no matmuls",
+        ),
         Column("collectives", "int", "measure", "logical collectives replayed"),
         Column(
             "flops",
@@ -139,7 +144,8 @@ OPERATIONS = Table(
             "work",
             "enum",
             "structural",
-            "matmul, kernel or collective; NULL for what is cheap",
+            "matmul, kernel (a convolution that is no matmul, too) or collective; NULL for what is"
+            " cheap",
             values=("matmul", "kernel", "collective"),
         ),
         Column("twin", "ref", "volatile", "the forward instruction it repeats, or that takes it"),

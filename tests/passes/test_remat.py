@@ -1065,6 +1065,36 @@ def test_products_that_are_merged_are_not_undone() -> None:
     assert both(GATED, one, sql) == [(0, 2, 1024, 1), (1, 1, 512, 1)]
 
 
+_CONVOLUTION = "convolution({}, k), window={{size=3 pad=1_1}}, dim_labels=b0f_0io->b0f"
+
+
+def convolved(again: str) -> str:
+    """A convolution, and what stands for it in the backward."""
+    return hlo(f"""
+ENTRY main {{
+  x = f32[2,16,8] parameter(0)
+  k = f32[3,8,8] parameter(1)
+  y = f32[2,16,8] {_CONVOLUTION.format("x")} @fwd/conv_general_dilated:7
+  t = f32[2,16,8] tanh(y) @fwd/tanh:7
+  bar = f32[2,16,8] opt-barrier(x)
+{again}
+  ROOT out = (f32[2,16,8], f32[2,16,8]) tuple(t, c)
+}}
+""")
+
+
+def test_a_convolution_is_replayed_and_undone_as_a_kernel_is() -> None:
+    label = "@remat/conv_general_dilated:7"
+    before = convolved(
+        f"  y2 = f32[2,16,8] {_CONVOLUTION.format('bar')} {label}\n"
+        "  c = f32[2,16,8] cosine(y2) @bwd/cos:7"
+    )
+    after = convolved("  c = f32[2,16,8] cosine(y) @bwd/cos:7")
+    sql = "select module, verdict, kernels, matmuls, undone from remat order by module"
+    assert both(before, after, sql) == [(0, "recomputed", 1, 0, 1)]
+    assert both(before, before, sql) == [(0, "recomputed", 1, 0, 0), (1, "recomputed", 1, 0, 0)]
+
+
 def test_another_kind_of_work_does_not_stand_for_what_is_undone() -> None:
     """Partitioning adds gathers to the replay, of which there was none before."""
     gathers = changed(
