@@ -23,6 +23,7 @@ MOVES = frozenset(("bitcast", "convert", "copy", "reshape"))
 """Opcodes that give their operand in another layout, shape or dtype."""
 
 _INDEX = re.compile(r", index=(\d+)", re.A)
+_ONE_DIMENSION = re.compile(r"\{\[(\d+):(\d+)\]\}", re.A)
 _COPIES = frozenset(("bitcast", "copy"))
 PASSING = frozenset(("add-dependency", "domain", "opt-barrier", "optimization-barrier"))
 PASSING_TARGETS = frozenset(
@@ -250,6 +251,9 @@ def _back(graph: CallGraph, value: Value, moves: frozenset[str]) -> Value | None
         return _operand(instr, path[0], path[1:], via) if path else None
     if _passes(instr, moves):
         return _operand(instr, 0, path, via)
+    if opcode == "custom-call":
+        whole = _joined_again(instr) if "copy" in moves else None
+        return None if whole is None else Value(whole, path, via)
     if opcode == "parameter":
         return _back_from_parameter(graph, value)
     if opcode in ("fusion", "call"):
@@ -266,6 +270,26 @@ def _passes(instr: Instruction, moves: frozenset[str]) -> bool:
     if opcode == "custom-call":
         return (attribute_text(instr, "custom_call_target") or "").strip('"') in PASSING_TARGETS
     return opcode in moves or opcode in PASSING
+
+
+def _joined_again(call: Instruction) -> Instruction | None:
+    """What is copied in slices that a TPU's `ConcatBitcast` puts together again, in their order and
+    none left out; None for anything else."""
+    if (attribute_text(call, "custom_call_target") or "").strip('"') != "ConcatBitcast":
+        return None
+    whole, end = None, 0
+    for done in call.operands:
+        start = done.operands[0] if done.opcode == "slice-done" and done.operands else None
+        if start is None or start.opcode != "slice-start" or not start.operands:
+            return None
+        bounds = _ONE_DIMENSION.fullmatch(attribute_text(start, "slice") or "")
+        if bounds is None or int(bounds[1]) != end or whole not in (None, start.operands[0]):
+            return None
+        whole, end = start.operands[0], int(bounds[2])
+    try:
+        return whole if whole is not None and whole.shape.dimensions == (end,) else None
+    except ValueError:
+        return None
 
 
 def _operand(

@@ -997,6 +997,38 @@ def test_what_a_shard_map_takes_is_what_is_outside_of_it(target: str) -> None:
     assert ask(other, question) == [("a", None, None), ("b", None, None)]
 
 
+@pytest.mark.parametrize(("second", "again"), [("[16:32]", 1), ("[0:16]", 0)])
+def test_a_weight_that_a_loop_copies_in_slices_is_the_same(second: str, again: int) -> None:
+    # A TPU copies it to another memory in halves, and puts them together.
+    carry = "(s32[], f32[8,4])"
+    text = loop(
+        carry,
+        f"""body {{
+  s = {carry} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  w = f32[8,4] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  b = f32[16,4] all-gather(w), {GATHER}
+  f = f32[32] bitcast(w)
+  s0 = ((f32[32]), f32[16], s32[]) slice-start(f), slice={{[0:16]}}
+  s1 = ((f32[32]), f32[16], s32[]) slice-start(f), slice={{{second}}}
+  d0 = f32[16] slice-done(s0)
+  d1 = f32[16] slice-done(s1)
+  c = f32[32] custom-call(d0, d1), custom_call_target="ConcatBitcast"
+  v = f32[8,4] bitcast(c)
+  ROOT t = {carry} tuple(j, v)
+}}""",
+        f"""  w = f32[8,4] parameter(0)
+  a = f32[16,4] all-gather(w), {GATHER}
+  z = s32[] constant(0)
+  t = {carry} tuple(z, w)
+  ROOT l = {carry} while(t), condition=cond, body=body""",
+    )
+    question = "select is_regather from collectives where name = 'b'"
+    assert ask(text, question) == [(again,)]
+
+
 def scanned(phase: str, dots: tuple[str, ...], scan: str = "while") -> str:
     """A loop whose body has a gather and a dot for each of these op_names."""
     carry = "(s32[], f32[4,4], f32[8,4])"
