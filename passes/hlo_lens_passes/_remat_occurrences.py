@@ -281,10 +281,18 @@ class Occurrences:
                 [(one.phase, one.phase_from != "dataflow") for one in analysis.phases(computation)],
                 lambda index: analysis.full_op_name(Instruction(computation, index)),
             )
-        front = _front(context.via)
+        front = self._front(context.via)
         full = [name and front.full(name) for name in analysis.op_names(computation)]
         ranks = [rank_of(name or front.path) if name or front.path else 0 for name in full]
         return [(PHASES[rank], True) for rank in ranks], lambda index: full[index]
+
+    def _front(self, via: tuple[Instruction, ...]) -> Front:
+        """What these calls put in front of an op_name."""
+        front = self.analysis.front(self.analysis.module.entry) or Front()
+        for caller in via:
+            if caller.opcode in _JOINED or caller.opcode.endswith("-start"):
+                front = front.inside(caller)
+        return front
 
     # -- barriers ---------------------------------------------------------------------------------
 
@@ -350,12 +358,3 @@ def _written(computation: Computation, position: int) -> int:
             break
         position = operands[0]
     return position
-
-
-def _front(via: tuple[Instruction, ...]) -> Front:
-    """What these calls put in front of an op_name."""
-    front = Front()
-    for caller in via:
-        if caller.opcode in _JOINED or caller.opcode.endswith("-start"):
-            front = front.inside(caller)
-    return front
