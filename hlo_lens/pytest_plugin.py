@@ -10,6 +10,7 @@ Only pytest and the standard library are imported when pytest starts.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -285,6 +286,8 @@ class Hlolens:
 
     def _find(self, path: str | os.PathLike[str]) -> str:
         """The file that a path means; it need not be there."""
+        if not os.fspath(path):
+            raise FileNotFoundError(errno.ENOENT, "an empty path names no file", "")
         places = [self._request.path.parent, self._request.config.rootpath]
         found = [place / path for place in places]
         for one in found:

@@ -117,8 +117,10 @@ def expectation(given: Mapping[str, Any], place: Place, registry: Registry) -> E
         if key not in KEYS:
             raise ExpectationError(place(key), f"no key {key!r}{_of_a_preset(key)}")
     for key in _TEXTS:
-        if key in given and (not isinstance(given[key], str) or not given[key].strip()):
+        if key in given and not isinstance(given[key], str):
             raise ExpectationError(place(key), f"{key} is a text, not {written(given[key])}")
+        if key in given and not given[key].strip():
+            raise ExpectationError(place(key), f"{key} is empty: leave it out")
     if "table" not in given:
         raise ExpectationError(place("id"), 'which table? table = "collectives", or a preset')
     try:

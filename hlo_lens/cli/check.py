@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import sys
@@ -18,6 +19,7 @@ from hlo_lens.cli.common import (
     choice_options,
     describe,
     error,
+    once,
     one_program,
     open_output,
     programs,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from hlo_lens.facts.findings import Level
 
 _REPORTS = ("sarif", "junit", "json", "markdown")
+_STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 def _reports(
@@ -47,7 +50,7 @@ def _reports(
         kind, mark, file = one.partition("=")
         if kind not in _REPORTS or not mark or not file:
             raise click.BadParameter(f"{one!r} is not KIND=FILE with KIND of {', '.join(_REPORTS)}")
-        found.append((kind, file))
+        found.append((kind, "-" if file in _STDOUT else file))
     places = [_real(file) for _, file in found]
     for place, (_, file) in zip(places, found, strict=True):
         if places.count(place) > 1:
@@ -90,6 +93,8 @@ def _complete_presets(_ctx: click.Context, _param: click.Parameter, incomplete: 
     "--against",
     metavar="GOOD",
     type=INPUT,
+    multiple=True,
+    callback=once,
     help="Fail on whatever differs from this program: rows of the tables, instructions.",
 )
 @click.option(
@@ -118,9 +123,19 @@ def _complete_presets(_ctx: click.Context, _param: click.Parameter, incomplete: 
     help="The level at which findings fail the check; with --expect, whether warnings do.",
 )
 @click.option(
-    "--select", metavar="RULE,…", callback=words, help="Of findings, those of these rules; globs."
+    "--select",
+    metavar="RULE,…",
+    multiple=True,
+    callback=words,
+    help="Of findings, those of these rules; globs.",
 )
-@click.option("--ignore", metavar="RULE,…", callback=words, help="Leave these rules out; globs.")
+@click.option(
+    "--ignore",
+    metavar="RULE,…",
+    multiple=True,
+    callback=words,
+    help="Leave these rules out; globs.",
+)
 @click.option(
     "--report",
     "reports",
@@ -260,6 +275,8 @@ def _expectations(files: Sequence[str], presets: Sequence[str]) -> list[Expectat
     found: list[Expectation] = []
     with bad_input_told():
         for file in files:
+            if not file:
+                raise click.UsageError("--expect needs the name of a file")
             found += read_file(file, registry)
         found += [named(one, registry) for one in presets]
         return found
@@ -324,6 +341,8 @@ def _opened(file: str) -> AbstractContextManager[IO[str]]:
     command of the step writes into it."""
     if file == os.environ.get("GITHUB_STEP_SUMMARY"):
         return open(file, "a", encoding="utf-8")
+    if file == "-" and getattr(sys.stdout, "name", None) == os.devnull:  # as `cli.run` makes it
+        raise OSError(errno.EBADF, "standard output is closed: the report has nowhere to go")
     return open_output(None if file == "-" else file)
 
 

@@ -45,19 +45,34 @@ def _complete_keys(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @click.option(
     "--by",
     metavar="KEYS",
-    default="loop,phase,kind",
-    show_default=True,
+    default=("loop,phase,kind",),
+    show_default="loop,phase,kind",
+    multiple=True,
     callback=words,
     shell_complete=_complete_keys,
     help="Group by these, of loop, phase, kind, axis, parameter, source, scope, dtype, group and "
     "any column of the table collectives.",
 )
-@click.option("--phase", metavar="PHASES", callback=words, help="Only these: fwd, bwd, remat, …")
 @click.option(
-    "--loop", metavar="LOOPS", callback=words, help="Only what is in these whiles; none: outside."
+    "--phase",
+    metavar="PHASES",
+    multiple=True,
+    callback=words,
+    help="Only these: fwd, bwd, remat, …",
 )
 @click.option(
-    "--kind", metavar="KINDS", callback=words, help="Only these: all-gather or AG, all-reduce, …"
+    "--loop",
+    metavar="LOOPS",
+    multiple=True,
+    callback=words,
+    help="Only what is in these whiles; none: outside.",
+)
+@click.option(
+    "--kind",
+    metavar="KINDS",
+    multiple=True,
+    callback=words,
+    help="Only these: all-gather or AG, all-reduce, …",
 )
 @click.option(
     "--top",

@@ -172,18 +172,29 @@ def verb(**attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
     return decorate
 
 
+def once(_ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | None:
+    """The callback of an option that chooses, with `multiple`: else click drops one of two."""
+    if len(value) > 1:
+        raise click.UsageError(f"{param.opts[0]} is given {len(value)} times: give one")
+    return value[0] if value else None
+
+
 def choice_options(function: F) -> F:
     """`--module` and `--stage`: which module and stage of a dump folder."""
     for option in (
         click.option(
             "--stage",
             metavar="STAGE",
+            multiple=True,
+            callback=once,
             help="The stage of a dump folder, such as before_optimizations or opt; "
             "of a single file, the stage that it is.",
         ),
         click.option(
             "--module",
             metavar="NAME",
+            multiple=True,
+            callback=once,
             help="The module of a dump folder: its name, number, a glob or a part of it; "
             "inspect, query and check take all that a glob matches.",
         ),
@@ -232,9 +243,12 @@ def device_asked_for(spec: str | None) -> Iterator[None]:
                 os.environ[SPEC] = before
 
 
-def words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """The callback of an option that takes a list by commas."""
-    return tuple(word for part in (value or "").split(",") if (word := part.strip()))
+def words(
+    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...] | str | None
+) -> tuple[str, ...]:
+    """The callback of an option that takes a list by commas, and may be repeated."""
+    given = ",".join(value) if isinstance(value, tuple) else value or ""
+    return tuple(word for part in given.split(",") if (word := part.strip()))
 
 
 def complete_tables(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -448,10 +462,20 @@ def open_binary_output(path: str | None) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
+def _telling(path: str) -> Iterator[None]:
+    """What goes wrong with an open file, as on a full disk, says which one it is."""
+    try:
+        yield
+    except OSError as problem:
+        problem.filename = problem.filename or path
+        raise
+
+
+@contextmanager
 def _open_file(path: str, mode: str, encoding: str | None = None) -> Iterator[IO[Any]]:
     asked = Path(path)
     if asked.exists() and not asked.is_file():  # /dev/stdout, a pipe
-        with asked.open(mode, encoding=encoding) as stream:
+        with _telling(path), asked.open(mode, encoding=encoding) as stream:
             yield stream
         return
     target = Path(os.path.realpath(path))  # a link stays one
@@ -464,7 +488,7 @@ def _open_file(path: str, mode: str, encoding: str | None = None) -> Iterator[IO
         except OSError as problem:
             problem.filename = path  # a person asked for that one
             raise
-        with stream:
+        with _telling(path), stream:
             yield stream
         part.replace(target)
     finally:

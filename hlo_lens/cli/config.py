@@ -51,6 +51,8 @@ class Config:
             parameter = known.get(key.replace("_", "-"))
             if parameter is None:
                 raise ConfigError(f"{self.path}: [{verb}] has no option {key!r}{hint(key, known)}")
+            if parameter.multiple and isinstance(value, str):
+                value = [value]
             if isinstance(parameter.type, click.Path):
                 if not _names_files(parameter, value):
                     what = "a list of names" if parameter.multiple else "a name"

@@ -52,6 +52,7 @@ def _complete_phases(_ctx: click.Context, _param: click.Parameter, given: str) -
 @click.option(
     "--family",
     metavar="NAMES",
+    multiple=True,
     callback=words,
     shell_complete=_complete_families,
     help="Only these: cudnn, cublaslt, transformer_engine, triton, mosaic_tpu, …; those of "
@@ -60,22 +61,29 @@ def _complete_phases(_ctx: click.Context, _param: click.Parameter, given: str) -
 @click.option(
     "--phase",
     metavar="PHASES",
+    multiple=True,
     callback=words,
     shell_complete=_complete_phases,
     help="Only these: fwd, bwd, remat, other; none: not known.",
 )
 @click.option(
-    "--loop", metavar="LOOPS", callback=words, help="Only what is in these whiles; none: outside."
+    "--loop",
+    metavar="LOOPS",
+    multiple=True,
+    callback=words,
+    help="Only what is in these whiles; none: outside.",
 )
 @click.option(
     "--kernel",
     metavar="NAMES",
+    multiple=True,
     callback=words,
     help="Only kernels of these names, which Triton and Mosaic calls have.",
 )
 @click.option(
     "--target",
     metavar="NAMES",
+    multiple=True,
     callback=words,
     help="Only these custom_call_targets; a name is the whole name, 'x*' what begins with x.",
 )

@@ -101,6 +101,7 @@ _OPTIONS = (
     click.option(
         "--keep",
         metavar="KIND,…",
+        multiple=True,
         callback=words,
         help="Draw these kinds too, which are left out otherwise: layout, tuples, constants.",
     ),

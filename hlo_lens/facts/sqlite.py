@@ -152,6 +152,8 @@ class Database:
         """Compile `sql` with each part for its `{}`. Raises `QueryError`, with `rule` where it says
         why."""
         for part in parts:
+            if not re.sub(r"--[^\n]*|/\*.*?\*/", "", part, flags=re.DOTALL).strip():
+                raise QueryError(f"it is empty: {rule}")
             strict, names = _with_names(part, rule)
             try:
                 _read(self._connection, sql.replace("{}", strict, 1), self._known)

@@ -205,6 +205,8 @@ def _undone(
     stages = {program.stages[one[0]]: one for one in found}
     if BEFORE not in stages or AFTER not in stages:
         return {}
+    if len({program.modules[stages[stage][0]].name for stage in (BEFORE, AFTER)}) > 1:
+        return {}  # texts of two programs, as where one of them is left from an earlier compile
     before, after = (_replayed(*stages[stage][1:]) for stage in (BEFORE, AFTER))
     undone = {
         scope: sum((counts - after.get(scope, Counter())).values())

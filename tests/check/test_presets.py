@@ -375,7 +375,7 @@ def test_two_of_one_preset_have_ids_of_their_own() -> None:
         (["preset = 'residual-bytes'", "at_most = 1", "is = '< 3'"], ":4: preset residual-"),
         (["preset = 'residual-bytes'", "at_most = 1", "count = 2"], ":4: preset residual-"),
         (["preset = 'no-f32-matmul'", "table = 'loops'"], ":3: preset no-f32-matmul is about"),
-        (["preset = 'no-f32-matmul'", "where = ''"], ":3: where is a text, not ''"),
+        (["preset = 'no-f32-matmul'", "where = ''"], ":3: where is empty: leave it out"),
     ],
     ids=str,
 )

@@ -118,6 +118,24 @@ def test_rules_that_are_not_there_do_not_pass(
     assert said in ran.err
 
 
+@pytest.mark.parametrize("option", ["against", "module", "stage"])
+def test_what_is_chosen_twice_is_a_mistake(cli: Cli, text: Path, option: str) -> None:
+    """Of two, one would be left out in silence."""
+    ran = cli("check", text, f"--{option}", text, f"--{option}", text)
+    assert ran.code == 2
+    assert f"--{option} is given 2 times: give one" in ran.err
+
+
+def test_rules_that_are_named_one_by_one_add_up(cli: Cli) -> None:
+    demo = Path(__file__).parents[2] / "fixtures/demo/fsdp_train_step.opt.hlo"
+    run = "kernel-run-again"
+    for first, second in ((run, "no-metadata"), ("no-metadata", run)):
+        rules = ("--fail-on", "note", "--select", first, "--select", second)
+        assert cli("check", demo, *rules).code == 1
+        rules = ("--fail-on", "note", "--ignore", first, "--ignore", second)
+        assert cli("check", demo, *rules).code == 0
+
+
 def test_rules_cannot_be_judged_on_a_text_that_is_cut_off(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "cut.hlo"
     path.write_text(LOOP[: LOOP.rindex("ROOT last")])

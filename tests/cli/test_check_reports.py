@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -171,3 +173,24 @@ def test_a_report_takes_the_place_of_no_file_of_a_dump(cli: Cli, tmp_path: Path)
     ran = cli("check", dump, "--expect", "gate.toml", "--report", f"json={report}")
     assert (ran.code, "--report would overwrite" in ran.err) == (2, True)
     assert report.read_text() == text
+
+
+def test_standard_output_has_one_report_and_nothing_else(folder: Path) -> None:
+    command = [sys.executable, "-m", "hlo_lens", "check", "step.hlo", "--expect", "gate.toml"]
+    ran = subprocess.run(
+        [*command, "--report", "json=/dev/stdout"], capture_output=True, text=True, check=False
+    )
+    assert json.loads(ran.stdout)["exit_code"] == ran.returncode == 2
+    assert "✗ none-in-backward" in ran.stderr
+
+
+def test_a_report_to_a_closed_standard_output_is_not_written(folder: Path) -> None:
+    gate = "[[expect]]\ntable = 'collectives'\ncount = 2\n"
+    (folder / "gate.toml").write_text(gate)
+    command = f"{sys.executable} -m hlo_lens check step.hlo --expect gate.toml"
+    assert subprocess.run(f"{command} >&-", shell=True, check=False).returncode == 0
+    ran = subprocess.run(
+        f"{command} --report json=- >&-", shell=True, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 2
+    assert "standard output is closed: the report has nowhere to go" in ran.stderr

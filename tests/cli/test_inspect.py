@@ -209,4 +209,4 @@ def test_an_output_without_a_name(cli: Cli, step: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
 def test_a_full_disk(cli: Cli, step: Path) -> None:
     ran = cli("inspect", step, "-o", "/dev/full")
-    assert (ran.code, ran.err) == (2, "hlolens: error: no space left on device\n")
+    assert (ran.code, ran.err) == (2, "hlolens: error: /dev/full: no space left on device\n")

@@ -1113,6 +1113,13 @@ def test_another_scope_undoes_nothing() -> None:
     assert both(LAYERS, other, sql) == [(0, 2), (0, 2), (1, None)]
 
 
+def test_a_text_of_another_program_undoes_nothing() -> None:
+    """A dump folder may hold a text that is left from an earlier compile."""
+    other = MERGED_BOTH.replace("HloModule m", "HloModule another")
+    assert set(both(LAYERS, other, "select undone from remat")) == {(None,)}
+    assert set(both(LAYERS, MERGED_BOTH, "select undone from remat")) == {(2,)}
+
+
 # -- the compiler's own ---------------------------------------------------------------------------
 
 COMPILER = hlo("""

@@ -158,6 +158,14 @@ def test_all(hlolens):
     run().assert_outcomes(failed=2)
 
 
+def test_an_empty_path_is_not_the_folder_of_the_test(run: Run, pytester: pytest.Pytester) -> None:
+    """As of a variable of the environment that is not set."""
+    pytester.makepyfile("def test_it(hlolens): hlolens.assert_lowering('').loops().count('>= 0')")
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines("*an empty path names no file*")
+
+
 def test_a_file_that_is_not_there_is_looked_for_beside_the_test(
     run: Run, pytester: pytest.Pytester
 ) -> None:

@@ -45,7 +45,7 @@ class Annotation(NamedTuple):
 
 def annotations_of(checked: Sequence[Checked], problems: Sequence[str]) -> Iterator[Annotation]:
     """One for each verdict that has not passed, finding, broken pass and problem, the gravest of
-    each program first. What could not be judged is an error, as it is for the exit code."""
+    each program first. What could not be judged is as grave as what has failed."""
     for problem in problems:
         yield Annotation("error", "could not be done", "\n".join(lines_of(problem)), None)
     for one in checked:
@@ -71,7 +71,7 @@ def _of_verdict(checked: Checked, verdict: Verdict) -> Annotation:
     sources = [file_line(row.source) for row in verdict.offenders]
     texts = [text_place(checked, verdict.module, row.text_line) for row in verdict.offenders]
     return Annotation(
-        "error" if verdict.outcome == "not judged" else verdict.severity,
+        verdict.severity,
         f"{checked.facts.program.name}: {verdict.id} {verdict.outcome}",
         f"{program_text(checked)}\n{verdict_text(verdict)}",
         first_inside(workspace(), *sources, file_line(verdict.place), *texts),

@@ -79,3 +79,12 @@ def test_names_and_sentences_of_a_file_do_no_harm(text: str) -> None:
             re.fullmatch(r"(?:file|line|title)=(?:[^%:,]|%25|%3A|%2C|%0[AD])*", each)
             for each in head[1].split(",")
         )
+
+
+def test_a_warning_that_cannot_be_judged_is_one(outcome: Outcome) -> None:
+    (one,) = outcome.checked
+    (channels,) = (each for each in one.verdicts if each.id == "channels")
+    only = replace(one, verdicts=(replace(channels, severity="warning"),), broken=())
+    assert "::warning file=model.py,line=2,title=step%3A channels not judged::" in "".join(
+        commands(Outcome((only,)))
+    )

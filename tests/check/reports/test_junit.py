@@ -96,6 +96,15 @@ def test_a_warning_is_told_and_fails_where_warnings_do(outcome: Outcome) -> None
     assert kind(cases(outcome, "warning")["few"]) == "failure"
 
 
+def test_a_warning_that_cannot_be_judged_fails_where_warnings_do(outcome: Outcome) -> None:
+    (one,) = outcome.checked
+    (open_one,) = (each for each in one.verdicts if each.id == "channels")
+    only = replace(one, verdicts=(replace(open_one, severity="warning"),), failing=(), broken=())
+    told = cases(Outcome((only,)))["channels"]
+    assert told.system_out.startswith("not judged, as a warning\nexpected: ")
+    assert kind(cases(Outcome((only,)), "warning")["channels"]) == "error"
+
+
 def test_what_differs_as_allowed_is_told(outcome: Outcome) -> None:
     assert cases(outcome)["loops"].system_out == "1 row differs, as allowed"
 
