@@ -165,7 +165,10 @@ TABLE: Final = Table(
             Measure("FLOP per run", "once", "flops"),
             Measure("FLOP per step", "per_step", "flops"),
         ),
-        held=("lhs_dtype", "phase", "loop_depth", "rhs_dtype", "out_dtype", "form", "backend"),
+        held=(
+            "lhs_dtype", "phase", "loop_depth", "rhs_dtype", "out_dtype", "form", "backend",
+            "algorithm", "operand_precision",
+        ),  # fmt: skip
         unknown=(Cell("ragged", words=("ragged", "")), Cell("form")),
         lane=Lane(
             "compute",
