@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from hlo_lens.check.conditions import columns_read_by
 from hlo_lens.check.model import Expectation
@@ -98,9 +98,12 @@ class Selection:
                 return f"{stage}: {why}" if len(modules) > 1 else why
         looks_around = any("select" in one.lower() for one in self._conditions)
         looked_at = modules if looks_around else [self.module]
-        needed = sorted(self._needs_op_names())
+        needed = sorted(self._needs("needs_op_names"))
         if needed and not all(module.has_metadata for module in looked_at):
             return f"the text has no op_name and no source, which {', '.join(needed)} needs"
+        needed = sorted(self._needs("needs_configs"))
+        if needed and any(module.lacks_configs for module in looked_at):
+            return f"the text has no backend_config, which {', '.join(needed)} needs"
         return ""
 
     def _not_read(self, table: str) -> str | None:
@@ -110,15 +113,15 @@ class Selection:
         broken = (one for one in self.facts.findings if one.rule in MACHINERY)
         return next((one.message for one in broken), None)
 
-    def _needs_op_names(self) -> Iterator[str]:
-        """What of it a text without metadata cannot tell: columns, or whole tables."""
+    def _needs(self, what: Literal["needs_op_names", "needs_configs"]) -> Iterator[str]:
+        """What of it a text without metadata, or configs, cannot tell: columns, or whole tables."""
         for name in {self.table.name, *(table for table, _ in self.columns_read)}:
             table = self.facts.table(name)
             read = {column for its, column in self.columns_read if its == name}
-            if table.needs_op_names:
+            if getattr(table, what):
                 yield f"the table {name}"
             yield from (
-                one.name for one in table.columns if one.needs_op_names and one.name in read
+                one.name for one in table.columns if getattr(one, what) and one.name in read
             )
 
     @cached_property

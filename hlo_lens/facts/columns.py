@@ -41,10 +41,10 @@ class Column:
     """One column of a table; NULL in any column means "not known", never 0.
 
     `unit` names the unit of a number where the type does not say it. `values` lists every word
-    of an `enum`. needs_op_names: in a text without metadata it says nothing, or less. dtypes: the
-    text is a dtype of HLO, or several with commas between. Raises
-    `ValueError` for an unknown type or role, a name that is no lower-case identifier, or an `enum`
-    without values.
+    of an `enum`. needs_op_names: in a text without metadata it says nothing, or less;
+    needs_configs: in one printed without `backend_config`. dtypes: the text is a dtype of HLO, or
+    several with commas between. Raises `ValueError` for an unknown type or role, a name that is no
+    lower-case identifier, or an `enum` without values.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Column:
     values: tuple[str, ...] = ()
     needs_op_names: bool = False
     dtypes: bool = False
+    needs_configs: bool = False
 
     def __post_init__(self) -> None:
         _check_name("column", self.name)
@@ -72,8 +73,9 @@ class Table:
 
     `(module, id)` is the key of every table. `summary` says how views present it; a table without
     one is shown when it is asked for by name. needs_op_names: in a text without metadata it may
-    lack rows. Raises `ValueError` where a column name repeats, the key columns are missing, or the
-    summary names a column that is not there or does not fit.
+    lack rows; needs_configs: in one that was printed without `backend_config`. Raises `ValueError`
+    where a column name repeats, the key columns are missing, or the summary names a column that is
+    not there or does not fit.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Table:
     columns: tuple[Column, ...]
     summary: Summary | None = None
     needs_op_names: bool = False
+    needs_configs: bool = False
 
     def __post_init__(self) -> None:
         _check_name("table", self.name)

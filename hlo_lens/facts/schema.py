@@ -16,6 +16,7 @@ def as_data(tables: Iterable[Table], version: int) -> dict[str, object]:
                 "name": table.name,
                 "row": table.row,
                 "needs_op_names": table.needs_op_names,
+                "needs_configs": table.needs_configs,
                 "columns": [_column_data(column) for column in table.columns],
             }
             for table in tables
@@ -51,9 +52,11 @@ def own_columns(table: Table) -> tuple[Column, ...]:
 
 
 def meaning(column: Column) -> str:
-    """A column's doc, with the words of an enum, and whether it needs op_names."""
+    """A column's doc, with the words of an enum, and what of a text it needs."""
     words = f" ({', '.join(column.values)})" if column.values else ""
-    return f"{column.doc}{words}{'; needs op_names' if column.needs_op_names else ''}"
+    names = "; needs op_names" if column.needs_op_names else ""
+    configs = "; needs backend_config" if column.needs_configs else ""
+    return f"{column.doc}{words}{names}{configs}"
 
 
 def _column_data(column: Column) -> dict[str, object]:
@@ -66,13 +69,16 @@ def _column_data(column: Column) -> dict[str, object]:
     }
     if column.values:
         data["values"] = list(column.values)
-    return data | {"needs_op_names": True} if column.needs_op_names else data
+    needs = {"needs_op_names": column.needs_op_names, "needs_configs": column.needs_configs}
+    return data | {key: True for key, value in needs.items() if value}
 
 
 def _markdown_table(table: Table) -> str:
     also = " Also the common columns." if has_common(table) else ""
     if table.needs_op_names:
         also += " Without op_names it may lack rows."
+    if table.needs_configs:
+        also += " Without backend_config it may lack rows."
     columns = own_columns(table)
     return f"## {table.name}\n\nA row is {table.row}.{also}\n" + (
         f"\n{_markdown_columns(columns)}" if columns else ""

@@ -658,6 +658,13 @@ class Module:
         return any('op_name="' in tail for c in self.computations for tail in c.rows.tails)
 
     @cached_property
+    def lacks_configs(self) -> bool:
+        """Whether the text was printed without `backend_config`: it has none, and a fusion or a
+        start that compilers give one."""
+        configured = "backend_config=" in self.text
+        return not configured and ("kind=kCustom" in self.text or "-start(" in self.text)
+
+    @cached_property
     def repairs(self) -> tuple[Repair, ...]:
         """What the text lacks and was read around; empty for a whole text."""
         return self._repairs + tuple(self._missing_computations())

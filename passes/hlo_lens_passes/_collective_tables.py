@@ -231,6 +231,7 @@ COLLECTIVES = Table(
             "bool",
             "structural",
             "compute_between > 0 and not is_sync; NULL where the text is not scheduled",
+            needs_configs=True,
         ),
         Column(
             "issued_before_use",

@@ -121,4 +121,5 @@ TABLE = Table(
             "slices that the contraction of its matmul is cut in; NULL where nothing shows it",
         ),
     ),
+    needs_configs=True,
 )

@@ -166,9 +166,16 @@ TABLE: Final = Table(
             Measure("FLOP per step", "per_step", "flops"),
         ),
         held=(
-            "lhs_dtype", "phase", "loop_depth", "rhs_dtype", "out_dtype", "form", "backend",
-            "algorithm", "operand_precision",
-        ),  # fmt: skip
+            "lhs_dtype",
+            "phase",
+            "loop_depth",
+            "rhs_dtype",
+            "out_dtype",
+            "form",
+            "backend",
+            "algorithm",
+            "operand_precision",
+        ),
         unknown=(Cell("ragged", words=("ragged", "")), Cell("form")),
         lane=Lane(
             "compute",

@@ -65,6 +65,7 @@ TABLE = Table(
             "bool",
             "structural",
             "compute_between > 0 and not is_sync; NULL where the text is not scheduled",
+            needs_configs=True,
         ),
         Column(
             "is_sync",

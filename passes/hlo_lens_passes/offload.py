@@ -107,6 +107,7 @@ TABLE = Table(
             "structural",
             "whether a copy has compute beside it, as in async_pairs; not one that is not started;"
             " NULL where the text is not scheduled",
+            needs_configs=True,
         ),
     ),
     summary=Summary(

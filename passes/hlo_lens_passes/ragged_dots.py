@@ -150,6 +150,7 @@ TABLE = Table(
         unknown=(Cell("lowering"),),
     ),
     needs_op_names=True,
+    needs_configs=True,
 )
 
 PADDED = Rule(
