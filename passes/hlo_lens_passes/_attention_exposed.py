@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hlo_lens.analysis.dataflow import Value, trace
+from hlo_lens.analysis.dataflow import Value, steps, trace
+from hlo_lens.hlo import Instruction
 from hlo_lens_passes._attention_axes import Axes, array_text
 from hlo_lens_passes._attention_repeats import Repeats
 from hlo_lens_passes._attention_softmax import MOVES, Softmax
@@ -21,7 +22,6 @@ from hlo_lens_passes._attention_uses import Use, Uses, turned
 
 if TYPE_CHECKING:
     from hlo_lens.analysis import ModuleAnalysis
-    from hlo_lens.hlo import Instruction
     from hlo_lens_passes._attention_values import Row, Spot, Tree, Written
 
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 class Exposed:
     """One site. roles: its instructions by what they are; product: the matmul that stands for it;
     saved: whether the backward takes probabilities that a forward made, by the numbers of values:
-    through what its loop has stacked, or a copy in pieces. as_given: whether K or V may be a weight
-    and is taken as data; mixed: whether softmaxes of several scores make its probabilities."""
+    through what its loop has stacked, or a copy in pieces. trees: of a forward, how its scores and
+    probabilities are made; as_given: whether K or V may be a weight and is taken as data; mixed:
+    whether softmaxes of several scores make its probabilities."""
 
     direction: str
     product: Instruction
@@ -38,6 +39,7 @@ class Exposed:
     axes: Axes
     roles: dict[str, dict[Instruction, None]] = field(default_factory=dict)
     written: Written = field(default_factory=set)
+    trees: list[Tree] = field(default_factory=list)
     saved: bool = False
     divided_after: bool = False
     as_given: bool = False
@@ -67,6 +69,7 @@ class Finder:
         uses = [*self.uses]
         forward = self._forward(uses)
         found = [*forward, *self._backward(uses, forward)]
+        self._add_stacked(forward)
         if found:
             self.repeats.claim(found)
         return found
@@ -83,6 +86,7 @@ class Finder:
                 product = use.taken.product
                 site = sites[key] = Exposed("fwd", product, softmax, softmax.exponential.axes)
             site.add("pv", use.taken.product)
+            site.trees += [use.taken.tree, *(one.tree for one in use.softmaxes)]
             site.as_given = site.as_given or use.as_given
             several = {self.uses.scores_of((one,)) for one in use.softmaxes}
             site.mixed = site.mixed or len(several) > 1
@@ -125,8 +129,7 @@ class Finder:
         for use in uses:
             if use.by_key and not use.grads:
                 continue
-            loop = self.analysis.loop(use.taken.product.computation)
-            place = None if loop is None else loop.instr
+            place = self._loop(use.taken.product)
             scores, its = {*self.uses.scores_of(use.softmaxes)}, [use]
             for group in [one for one in groups if one[1] == place and one[0] & scores]:
                 groups.remove(group)
@@ -136,11 +139,56 @@ class Finder:
         return [its for _, _, its in groups]
 
     def _written(self, use: Use) -> Written:
-        """What is written to memory of scores between a product and what it takes."""
+        """What is written to memory of scores between a product and what it takes, and between the
+        sums over the keys in that, as of P · dP, and what they add up."""
         tree = use.taken.tree
+        written = self._of_scores(tree, use.by_key)
+        for row in tree.rows:
+            if not row.spot.axes.of_rows:
+                continue
+            for _, value, axes in self.values.reduces(turned(row.spot, use.by_key), "add"):
+                if axes.whole:
+                    written |= self._of_scores(self.values.tree(value, axes), by_key=True)
+        return written
+
+    def _of_scores(self, tree: Tree, by_key: bool) -> Written:
         return tree.written(
-            leaf for leaf in tree.leaves if self.saved.is_known(turned(leaf, use.by_key))
+            leaf for leaf in tree.leaves if self.saved.is_known(turned(leaf, by_key))
         )
+
+    def _add_stacked(self, forward: Sequence[Exposed]) -> None:
+        """What a loop keeps of the scores of each iteration for a backward, as written there."""
+        if not forward:
+            return
+        made: dict[tuple[object, object], Exposed] = {}
+        for site in forward:
+            loop = self._loop(site.product)
+            spots = {spot for tree in site.trees for spot in tree.of_scores() if spot.axes.whole}
+            for spot in spots:
+                made.setdefault((loop, self.saved.number(spot.instr)), site)
+        for update in self._updates():
+            loop = self._loop(update)
+            for one in steps(self.graph, Value(update.operands[1]), moves=MOVES):
+                its = made.get((loop, self.saved.number(one.instr)))
+                if its is not None:
+                    its.written.add((update, ()))
+                    break
+
+    def _loop(self, instr: Instruction) -> Instruction | None:
+        loop = self.analysis.loop(instr.computation)
+        return None if loop is None else loop.instr
+
+    def _updates(self) -> Iterator[Instruction]:
+        """Every dynamic-update-slice in a loop."""
+        for computation in self.analysis.module.computations:
+            if "dynamic-update-slice" not in computation.opcodes:
+                continue
+            if self.analysis.loop(computation) is None:
+                continue
+            for index, opcode in enumerate(computation.opcodes):
+                update = Instruction(computation, index)
+                if opcode == "dynamic-update-slice" and len(update.operands) > 1:
+                    yield update
 
     def _add_softmax(self, site: Exposed, use: Use) -> None:
         site.written |= self._written(use)

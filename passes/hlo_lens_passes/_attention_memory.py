@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hlo_lens.hlo import parse_shape
 
 if TYPE_CHECKING:
+    from hlo_lens.analysis.calls import CallGraph
     from hlo_lens.hlo import Instruction, Shape
     from hlo_lens_passes._attention_values import Written
 
@@ -32,9 +33,11 @@ class Arrays:
         return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
-def arrays_of(written: Written) -> Arrays:
+def arrays_of(graph: CallGraph, written: Written) -> Arrays:
+    """Each array that is written; of a dynamic-update-slice, the slice."""
     found = sorted(written, key=lambda one: (one[0].computation.index, one[0].index, one[1]))
-    shapes = [shape for instr, path in found if (shape := _at(instr, path)) is not None]
+    arrays = [(_kernel(graph, instr), instr, path) for instr, path in found]
+    shapes = [shape for one in arrays if (shape := _shape(*one)) is not None]
     sizes = [size for shape in shapes if (size := shape.bytes) is not None]
     known = len(sizes) == len(found)
     texts = _by_size(shapes)
@@ -43,12 +46,30 @@ def arrays_of(written: Written) -> Arrays:
         sum(sizes) if known else None,
         max(sizes, default=0) if known else None,
         tuple(texts),
-        tuple(dict.fromkeys(instr for instr, _ in found)),
+        tuple(dict.fromkeys(kernel for kernel, _, _ in arrays)),
     )
 
 
 def _by_size(shapes: Iterable[Shape]) -> list[str]:
     return [one.without_layout for one in sorted(shapes, key=lambda one: -(one.bytes or 0))]
+
+
+def _kernel(graph: CallGraph, instr: Instruction) -> Instruction:
+    """The fusion that an instruction is in, the outermost; itself outside of any."""
+    while (site := graph.only_caller(instr.computation)) is not None and site.kind == "fusion":
+        instr = site.caller
+    return instr
+
+
+def _shape(kernel: Instruction, instr: Instruction, path: tuple[int, ...]) -> Shape | None:
+    """The shape of what is written; None for no array, or none known."""
+    if instr.opcode != "dynamic-update-slice":
+        return _at(instr, path)
+    update, stack = _at(instr.operands[1], ()), _at(kernel, ())
+    if update is None or stack is None:
+        return update
+    # XLA for the CPU updates in f32 inside a fusion what is narrower in memory.
+    return replace(update, dtype=stack.dtype, layout=None)
 
 
 def _at(instr: Instruction, path: tuple[int, ...]) -> Shape | None:

@@ -142,7 +142,7 @@ class _Module:
         mask = site.softmax.mask
         lengths = sizes.q_length, sizes.kv_length
         score, size = _score(score_text(site))
-        arrays = arrays_of(site.written) if self.optimized else None
+        arrays = arrays_of(self.analysis.graph, site.written) if self.optimized else None
         twice = [*finder.repeats.of(site)]
         evidence = [*_evidence(site), *told.why, *map(str, twice)]
         if again:

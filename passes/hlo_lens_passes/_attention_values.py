@@ -41,11 +41,11 @@ ELEMENTWISE: Final = frozenset(
         "sign", "sqrt", "subtract", "tanh",
     )
 )  # fmt: skip
-# What writes no array of its own.
+# What writes no array of its own: of an async-start, what it starts does.
 _FREE: Final = frozenset(
     (
-        "bitcast", "call", "conditional", "constant", "get-tuple-element", "opt-barrier",
-        "optimization-barrier", "parameter", "tuple", "while",
+        "async-start", "bitcast", "call", "conditional", "constant", "get-tuple-element",
+        "opt-barrier", "optimization-barrier", "parameter", "tuple", "while",
     )
 )  # fmt: skip
 # More moves in a row, and larger trees of operations on scores, do not occur.
@@ -108,6 +108,11 @@ class Tree:
     def written(self, saved: Iterable[Spot] = ()) -> Written:
         """What the program writes to memory of scores, or of what is computed from them; a mask and
         the number that it fills in are not. saved: leaves that are scores or probabilities."""
+        known = self.of_scores(saved)
+        return {one for _, spot, written in self.ways if spot in known for one in written}
+
+    def of_scores(self, saved: Iterable[Spot] = ()) -> set[Spot]:
+        """The scores, and what is computed from them; numbers for each query besides."""
         takers: dict[Spot, list[Spot]] = {}
         for taker, spot, _ in self.ways:
             if taker is not None:
@@ -120,7 +125,7 @@ class Tree:
                 if taker not in known:
                     known.add(taker)
                     waiting.append(taker)
-        return {one for _, spot, written in self.ways if spot in known for one in written}
+        return known
 
     @property
     def opcodes(self) -> set[str]:

@@ -321,7 +321,10 @@ def test_dots_of_a_tpu_dump(name: str, again: bool, saved: bool, shape: str) -> 
          [("bwd", "fusion.789", 3 << 28), ("bwd", "fusion.793", 3 << 28),
           ("fwd", "fusion.808", 1 << 29)]),
         ("none", 962072674304, ("fwd",),
-         [("bwd", "fusion.804", 1 << 28), ("fwd", "fusion.787", 1 << 29)]),
+         [("bwd", "fusion.804", 1 << 28),
+              ("fwd", "bitcast_dynamic-update-slice_fusion.20", 5 << 28),
+              ("fwd", "bitcast_dynamic-update-slice_fusion.21", 5 << 28),
+              ("fwd", "fusion.787", 5 << 28)]),
     ],
 )  # fmt: skip
 def test_a_tpu_makes_the_scores_twice_for_one_softmax(

@@ -234,6 +234,101 @@ def test_of_no_array_in_memory_the_size_is_that_of_the_scores() -> None:
     assert ask(text, MEMORY, stage="after_optimizations") == [(7, 864, 7 * 864)]
 
 
+def test_what_is_only_summed_over_the_keys_is_in_memory() -> None:
+    """P · dP, which nothing but its sum over the keys reads."""
+    text = forward(more=BACKWARD, root="t").replace(*AS_OPTIMIZED)
+    assert ask(text, f"{MEMORY} where direction = 'bwd'") == [(5, 864, 5 * 864)]
+    assert roles(text, 1)["written"] == "dp both inners away ds"
+
+
+def test_what_is_no_score_and_summed_over_the_keys_does_not_count() -> None:
+    given = "  given = f32[2,3,6,6] parameter(4)\n  both = f32[2,3,6,6] add(given, given)"
+    more = BACKWARD.replace("  both = f32[2,3,6,6] multiply(p, dp)", given)
+    text = forward(more=more, root="t").replace(*AS_OPTIMIZED)
+    assert roles(text, 1)["written"] == "dp inners away ds"
+
+
+def test_what_is_written_asynchronously_is_one_array() -> None:
+    """The fusion writes it, and not what starts it besides."""
+    product = "fusion(q.1, k.1), kind=kCustom, calls=scores"
+    text = in_memory("  f.1 = f32[2,8,8] async-done(start)").replace(
+        f"  f.1 = f32[2,8,8] {product}\n",
+        "  start = ((bf16[2,8,16], bf16[2,8,16]), f32[2,8,8], u32[]) async-start(q.1, k.1),"
+        " calls=wrapped\n",
+    )
+    wrapped = f"""\
+wrapped {{
+  q.2 = bf16[2,8,16] parameter(0)
+  k.2 = bf16[2,8,16] parameter(1)
+  ROOT inner = f32[2,8,8] {product.replace("q.1, k.1", "q.2, k.2")}
+}}
+"""
+    text = text.replace("ENTRY main", f"{wrapped}ENTRY main")
+    assert check_table(text, MEMORY) == [(2, 512, 512 + 256)]
+    assert roles(text)["written"] == "inner f.2"
+
+
+def in_loop(kept: str, stack: str = "f32") -> str:
+    """Four layers in a loop, which stacks a value of each, in memory as `stack`."""
+    lines = forward(root="").splitlines()
+    body = lines[lines.index("ENTRY main {") + 4 : -2]
+    return f"""\
+HloModule m, is_scheduled=true
+{REDUCERS}
+keep {{
+  old = {stack}[4,2,3,6,6] parameter(0)
+  new = f32[2,3,6,6] parameter(1)
+  at = s32[] parameter(2)
+  nought = s32[] constant(0)
+  as = f32[4,2,3,6,6] convert(old)
+  slice = f32[1,2,3,6,6] reshape(new)
+  put = f32[4,2,3,6,6] dynamic-update-slice(as, slice, at, nought, nought, nought, nought)
+  ROOT back = {stack}[4,2,3,6,6] convert(put)
+}}
+layer {{
+  c = (s32[], f32[2,6,3,4], f32[2,3,6,6], {stack}[4,2,3,6,6]) parameter(0)
+  i = s32[] get-tuple-element(c), index=0
+  q = f32[2,6,3,4] get-tuple-element(c), index=1
+  given = f32[2,3,6,6] get-tuple-element(c), index=2
+  kept = {stack}[4,2,3,6,6] get-tuple-element(c), index=3
+  k = f32[2,6,3,4] sine(q)
+  v = f32[2,6,3,4] cosine(q)
+{chr(10).join(body)}
+  y = f32[2,6,3,4] transpose(o), dimensions={{0,3,1,2}}
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  stacked = {stack}[4,2,3,6,6] fusion(kept, {kept}, i), kind=kLoop, calls=keep
+  ROOT t = (s32[], f32[2,6,3,4], f32[2,3,6,6], {stack}[4,2,3,6,6]) tuple(next, y, given, stacked)
+}}
+more {{
+  c.1 = (s32[], f32[2,6,3,4], f32[2,3,6,6], {stack}[4,2,3,6,6]) parameter(0)
+  i.1 = s32[] get-tuple-element(c.1), index=0
+  four = s32[] constant(4)
+  ROOT less.1 = pred[] compare(i.1, four), direction=LT
+}}
+ENTRY main {{
+  first = (s32[], f32[2,6,3,4], f32[2,3,6,6], {stack}[4,2,3,6,6]) parameter(0)
+  ROOT w = (s32[], f32[2,6,3,4], f32[2,3,6,6], {stack}[4,2,3,6,6]) while(first), condition=more,
+    body=layer
+}}
+"""
+
+
+def test_probabilities_that_a_loop_keeps_are_in_memory_once_more() -> None:
+    """An iteration writes a slice of the stack, in the dtype that this has."""
+    seven = 7 * 864
+    text = in_loop("p")
+    assert check_table(text, MEMORY) == [(8, 864, seven + 864)]
+    assert str(roles(text)["written"]).split()[-1] == "stacked"
+    assert ask(in_loop("p", "bf16"), MEMORY) == [(8, 864, seven + 432)]
+    assert ask(in_loop("scaled"), MEMORY) == [(8, 864, seven + 864)]
+
+
+def test_what_a_loop_keeps_that_is_no_score_does_not_count() -> None:
+    assert ask(in_loop("given"), MEMORY) == [(7, 864, 7 * 864)]
+    assert "stacked" not in str(roles(in_loop("given"))["written"])
+
+
 # ---------------------------------------------------------------------------------- splash
 
 BEFORE_Q = ("s8[1,1,1]", "s8[1,1,1]")
