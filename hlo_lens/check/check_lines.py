@@ -23,6 +23,10 @@ from hlo_lens.files import InputError
 _KINDS: Final = ("NEXT", "SAME", "NOT", "DAG", "LABEL", "EMPTY", "COUNT")
 _HEAD: Final = re.compile(r"[\s/;#]*([A-Z][A-Z0-9-]*):")
 _KIND: Final = re.compile(r"NEXT|SAME|NOT|DAG|LABEL|EMPTY|COUNT-\d+")
+_NEAR_KIND: Final = r"(NEXT|SAME|NOT|DAG|LABEL|EMPTY|COUNT(?:-\d+)?)"
+_DASHES: Final = "[-_\N{EN DASH}\N{EM DASH}]"
+_ENDS: Final = r"(?:\s*\{\w*\})?"  # {LITERAL}, rightly written or not
+_COMMENT: Final = re.compile(r"[\s/;#*]*(?:COM|RUN):")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ def read_checks(name: str, text: str, prefixes: Sequence[str]) -> CheckFile:
     text = text.replace("\r\n", "\n")
     _refuse_misspelled(name, text, prefixes)
     _refuse_misspelled_prefix(name, text, prefixes)
+    _refuse_nearly_written(name, text, prefixes)
     parser = Parser(options, io.StringIO(text), *pattern_for_opts(options))
     operations: list[CheckOp] = []
     while True:
@@ -55,8 +60,9 @@ def read_checks(name: str, text: str, prefixes: Sequence[str]) -> CheckFile:
         if operation is None:
             break
         operations.append(operation)
-    if not operations:
-        listed = ", ".join(f"{one}:" for one in prefixes)
+    unused = [one for one in prefixes if all(each.prefix != one for each in operations)]
+    if unused:
+        listed = ", ".join(f"{one}:" for one in unused)
         raise InputError(name, f"no line with {listed} in it: nothing would be checked")
     _refuse_without_a_line_before(name, operations)
     _refuse_unusable(name, operations, options)
@@ -89,6 +95,35 @@ def _refuse_misspelled(name: str, text: str, prefixes: Sequence[str]) -> None:
             raise InputError(
                 f"{name}:{line}", f"no directive {prefix}{mark}{kind}:, did you mean {wanted}?"
             )
+
+
+def _refuse_nearly_written(name: str, text: str, prefixes: Sequence[str]) -> None:
+    """A line that begins as a directive does, in any case, but has a blank, a dash or a brace too
+    many, or no colon; further on in a line, one with a colon."""
+    heads = "|".join(map(re.escape, sorted(prefixes, key=len, reverse=True)))
+    at_the_beginning = re.compile(
+        rf"[\s/;#*]*(-*({heads})(?:{_DASHES}+{_NEAR_KIND}\b{_ENDS}(?:\s*:)?"
+        rf"|\s*{_NEAR_KIND}{_ENDS}\s*:|S?\s*:))",
+        re.IGNORECASE,
+    )
+    further_on = re.compile(
+        rf"(?<![\w-])(-*({heads})(?:(?:{_DASHES}+|\s*)(?i:{_NEAR_KIND}){_ENDS}\s*:|\s+:))"
+    )
+    right = re.compile(rf"(?:{heads})(?:-(?:{_KIND.pattern}))?(?:\{{LITERAL\}})?:")
+    for number, line in enumerate(text.split("\n"), 1):
+        if _COMMENT.match(line):
+            continue
+        for found in filter(None, (at_the_beginning.match(line), *further_on.finditer(line))):
+            written, prefix, *kinds = found.groups()
+            kind = next(filter(None, kinds), "").upper()
+            in_prose = not kind and written[-2] in "sS" and prefix not in prefixes  # checks:
+            if right.fullmatch(written) or in_prose:
+                continue
+            wanted = next(one for one in prefixes if one.lower() == prefix.lower())
+            wanted += f"-{kind}" if kind else ""
+            wanted += "-2" if kind == "COUNT" else ""
+            why = f"no directive {written}, did you mean {wanted}:?"
+            raise InputError(f"{name}:{number}", why)
 
 
 def _refuse_misspelled_prefix(name: str, text: str, prefixes: Sequence[str]) -> None:

@@ -82,6 +82,8 @@ def _path_and_prefixes(file: str) -> tuple[str, Sequence[str]]:
     path, mark, listed = file.rpartition(":")
     if mark and path and _PREFIX.fullmatch(listed) and not os.path.exists(file):
         return path, listed.split(",")
+    if mark and os.path.isfile(path) and not os.path.exists(file):
+        raise InputError(file, f"{listed!r} is no prefix of CHECK lines: letters, digits, - and _")
     return file, ("CHECK",)
 
 

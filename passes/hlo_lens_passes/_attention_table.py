@@ -88,8 +88,8 @@ TABLE: Final = Table(
             "measure",
             "arrays with a number for each query and key that the site writes to memory, scores and"
             " what is computed from them (masks and constants are not): results of fusions and of"
-            " instructions in none, in optimized text; of a stack that a loop writes, its slice of an"
-            " iteration; those that a backward reads and the forward wrote count there",
+            " instructions in none, in optimized text; of a stack that a loop writes, its slice of"
+            " an iteration; those that a backward reads and the forward wrote count there",
             unit="arrays",
         ),
         Column(

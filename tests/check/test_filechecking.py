@@ -411,6 +411,72 @@ def test_lines_of_another_prefix_are_no_misspelled_ones(tmp_path: Path) -> None:
     assert checked(tmp_path, *lines).outcome == "passed"
 
 
+NEARLY = {
+    "CHECK-NOT :": "CHECK-NOT:",
+    "CHECK-NOT": "CHECK-NOT:",
+    "CHECK-NOT;": "CHECK-NOT:",
+    "check-not:": "CHECK-NOT:",
+    "Check-Not:": "CHECK-NOT:",
+    "CHECK-not:": "CHECK-NOT:",
+    "CHECKNOT:": "CHECK-NOT:",
+    "CHECK NOT:": "CHECK-NOT:",
+    "CHECK--NOT:": "CHECK-NOT:",
+    "CHECK-NOT {LITERAL}:": "CHECK-NOT:",
+    "CHECK-NOT{literal}:": "CHECK-NOT:",
+    "CHECK-NOT{LITERALS}:": "CHECK-NOT:",
+    "CHECK\N{EN DASH}NOT:": "CHECK-NOT:",
+    "-CHECK-NOT:": "CHECK-NOT:",
+    "%x = add() // CHECK-NOT :": "CHECK-NOT:",
+    "CHECK :": "CHECK:",
+    "CHECKS:": "CHECK:",
+    "check:": "CHECK:",
+    "CHECK-COUNT-2 :": "CHECK-COUNT-2:",
+    "check-next:": "CHECK-NEXT:",
+}
+
+
+@pytest.mark.parametrize("written", NEARLY)
+def test_what_nearly_is_a_directive_is_a_mistake(tmp_path: Path, written: str) -> None:
+    """FileCheck passes over it, and a CHECK-NOT that is not run holds of everything."""
+    with pytest.raises(InputError) as raised:
+        checked(tmp_path, "CHECK: dot(", f"{written} tanh(")
+    assert "step.check:2: no directive " in str(raised.value)
+    assert f"did you mean {NEARLY[written]}?" in str(raised.value)
+    of_gpu = written.replace("CHECK", "GPU").replace("check", "gpu").replace("Check", "Gpu")
+    with pytest.raises(InputError, match="no directive"):
+        checked(tmp_path, "GPU: dot(", f"{of_gpu} tanh(", prefixes=":GPU")
+    assert checked(tmp_path, "CHECK: dot(", f"{of_gpu} tanh(").outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "check that all is well",
+        "CHECK the following",
+        "checks: see below",
+        "A CHECK-NOT holds of anything else",
+        "we check not only dots: all of it",
+        "MY-CHECK-NOT: dot(",
+        "RUN: hlolens check --filecheck x CHECK-NOT :",
+        "COM: CHECK-NOT : dot(",
+        "RECHECK: dot(",
+    ],
+)
+def test_prose_is_no_directive(tmp_path: Path, prose: str) -> None:
+    assert checked(tmp_path, "CHECK: dot(", prose).outcome == "passed"
+
+
+def test_a_prefix_without_a_line_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no line with GPU: in it: nothing would be checked"):
+        checked(tmp_path, "TPU: dot(", prefixes=":TPU,GPU")
+
+
+@pytest.mark.parametrize("prefix", ["A.B", "", "1st", "TPU,"])
+def test_what_is_no_prefix_is_told(tmp_path: Path, prefix: str) -> None:
+    with pytest.raises(InputError, match=f"'{prefix}' is no prefix of CHECK lines"):
+        checked(tmp_path, "TPU: dot(", prefixes=f":{prefix}")
+
+
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     facts = Facts(Program([parse(HLO)]))
     with pytest.raises(FileNotFoundError):
