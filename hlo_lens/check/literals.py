@@ -33,7 +33,8 @@ def mistake_in(condition: str, tables: Sequence[Table]) -> str:
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = parse_one(condition, read="sqlite")
+        # In parentheses it is an expression: what begins as a statement does would not be read.
+        tree = parse_one(f"(\n{condition}\n)", read="sqlite")
     except (SqlglotError, RecursionError):
         return ""
     return next(_mistakes(tree, tables), "")
@@ -50,6 +51,9 @@ def _mistakes(tree: exp.Expr, tables: Sequence[Table]) -> Iterator[str]:
         problems = [_problem(column, compared) for column in columns]
         if problems and all(problems):
             yield problems[0]
+    for atom in _atoms(tree):
+        if why := _never(atom, tables):
+            yield why
 
 
 # --- what stands where a condition does ---------------------------------------------------------
@@ -103,11 +107,15 @@ def _comparisons(tree: exp.Expr) -> Iterator[_Compared]:
             for one, other in (sides, sides[::-1]):
                 yield from _with(one, other, equal=isinstance(node, equal))
         elif isinstance(node, exp.In):
-            for value in node.expressions:
+            query = node.args.get("query")
+            chosen = query.find(exp.Select) if query is not None else None
+            values = chosen.expressions if chosen is not None else node.expressions
+            for value in values if chosen is None or chosen.find(exp.From) is None else ():
                 yield from _with(_bare(node.this), _bare(value), equal=True)
         elif isinstance(node, exp.Values) and isinstance(node.parent, exp.In):
-            for value in node.find_all(exp.Literal):
-                yield from _with(_bare(node.parent.this), value, equal=True)
+            for value in node.expressions:
+                row = value if len(value.expressions) > 1 else value.expressions[0]
+                yield from _with(_bare(node.parent.this), row, equal=True)
         elif isinstance(node, exp.Between):
             for value in (node.args["low"], node.args["high"]):
                 yield from _with(_bare(node.this), _bare(value), equal=False)
@@ -129,6 +137,9 @@ def _with(
 
     if isinstance(other, exp.Literal):
         yield _Compared(side, other, equal, pattern)
+    elif isinstance(other, exp.Tuple) and isinstance(side, exp.Tuple):
+        for one, value in zip(side.expressions, other.expressions, strict=False):
+            yield from _with(_bare(one), _bare(value), equal=equal)
 
 
 def _is_reckoned(side: exp.Expr, tables: Sequence[Table]) -> bool:
@@ -173,6 +184,67 @@ def _columns(side: exp.Expr, tables: Sequence[Table]) -> Iterator[Column]:
         select = select.find_ancestor(exp.Select)
     if of in ("", tables[0].name) and name in tables[0].names:
         yield tables[0].column(name)
+
+
+# --- what is asked of the words of one column ---------------------------------------------------
+
+
+def _atoms(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """The smallest parts of a condition that are true or false by themselves."""
+    from sqlglot import exp
+
+    for truth in _truths(tree):
+        if not isinstance(truth, (exp.And, exp.Or, exp.Not, exp.Exists, exp.Case)):
+            yield truth
+
+
+def _never(atom: exp.Expr, tables: Sequence[Table]) -> str:
+    """What is wrong with a part that asks of one column with known words, and of nothing else, what
+    none of them is, whatever functions it asks by; "" for any other."""
+    from sqlglot import exp
+
+    texts = [one.this for one in atom.find_all(exp.Literal) if one.is_string]
+    asked = list(atom.find_all(exp.Column))
+    if not texts or not asked or atom.find(exp.Select, exp.Subquery) is not None:
+        return ""
+    columns = [column for one in asked for column in _columns(one, tables)]
+    names = {one.name for one in columns}
+    words = _words(columns[0], texts) if len(names) == 1 and len(columns) >= len(asked) else ()
+    if not words or not all(one.values == columns[0].values for one in columns):
+        return ""
+    answers = _answers(atom, columns[0].name, words)
+    denies = isinstance(atom, (exp.NEQ, exp.NullSafeNEQ)) or bool(atom.args.get("negate"))
+    if not answers or (not denies) in answers:
+        return ""
+    name, of = columns[0].name, "every" if denies else "no"
+    near = next(filter(None, (close(one, words) for one in texts)), "")
+    listed = f"; it is {', '.join(columns[0].values)}" if columns[0].values else ""
+    return f"{atom.sql('sqlite')} holds of {of} {name}{near or listed}"
+
+
+def _words(column: Column, texts: Sequence[str]) -> Sequence[str]:
+    """All words that a column has, () where they are not known; of dtypes each, several, and those
+    that a condition names."""
+    if not column.dtypes:
+        return column.values
+    named = [one for one in texts if set(one.split(",")) <= {*DTYPE_BITS}]
+    return (*DTYPE_BITS, "tuple", "bf16,f32", "f32,bf16", *named)
+
+
+def _answers(atom: exp.Expr, name: str, words: Sequence[str]) -> set[bool]:
+    """What SQLite says of the part for each word, and for NULL where that is true or false."""
+    import sqlite3
+
+    from sqlglot import exp
+
+    bare = atom.transform(lambda one: exp.column(name) if isinstance(one, exp.Column) else one)
+    try:
+        with sqlite3.connect(":memory:") as asked:
+            sql = f'SELECT {bare.sql("sqlite")} FROM (SELECT ? AS "{name}")'
+            found = [asked.execute(sql, (word,)).fetchone()[0] for word in (*words, None)]
+    except sqlite3.Error:
+        return set()
+    return {bool(one) for one in found if one is not None}
 
 
 # --- what is wrong with it ----------------------------------------------------------------------
