@@ -19,14 +19,19 @@ from filecheck.options import Options
 from filecheck.parser import Parser, pattern_for_opts
 
 from hlo_lens.files import InputError
+from hlo_lens.present.quantities import visible
 
 _KINDS: Final = ("NEXT", "SAME", "NOT", "DAG", "LABEL", "EMPTY", "COUNT")
-_HEAD: Final = re.compile(r"[\s/;#]*([A-Z][A-Z0-9-]*):")
 _KIND: Final = re.compile(r"NEXT|SAME|NOT|DAG|LABEL|EMPTY|COUNT-\d+")
-_NEAR_KIND: Final = r"(NEXT|SAME|NOT|DAG|LABEL|EMPTY|COUNT(?:-\d+)?)"
-_DASHES: Final = "[-_\N{EN DASH}\N{EM DASH}]"
-_ENDS: Final = r"(?:\s*\{\w*\})?"  # {LITERAL}, rightly written or not
-_COMMENT: Final = re.compile(r"[\s/;#*]*(?:COM|RUN):")
+# What nearly is a directive: its kind, what parts it from the prefix, {LITERAL}, the colon.
+_NEAR_KIND: Final = r"(?:NEXT|SAME|NOT|DAG|LABEL|EMPTY|COUNT(?:-\d+)?)"
+_DASH: Final = r"[-_.\u2010-\u2015\u2212]"
+_LITERAL: Final = r"(?:\s*\{[^{}\n]*\})?"
+_COLON: Final = r"\s*[:\uff1a]"
+_SIGNS: Final = r"[\W_]*?(?<![-_])"  # those of a comment, or others, in front of a directive
+_HEAD: Final = re.compile(
+    rf"{_SIGNS}(([A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*?)(?:{_DASH}+((?i:{_NEAR_KIND}))\b|{_LITERAL}{_COLON}))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +46,16 @@ class CheckFile:
 def read_checks(name: str, text: str, prefixes: Sequence[str]) -> CheckFile:
     """The CHECK lines of a text. Raises `InputError` with its line for one that cannot be run, and
     where there are none: nothing would be checked."""
-    # The package skips lines in which a comment prefix stands in front of CHECK, words among them:
-    # with a colon they are LLVM's.
     options = Options(name, check_prefixes=list(prefixes), comment_prefixes=["COM:", "RUN:"])
-    text = text.replace("\r\n", "\n")
-    _refuse_misspelled(name, text, prefixes)
-    _refuse_misspelled_prefix(name, text, prefixes)
-    _refuse_nearly_written(name, text, prefixes)
-    parser = Parser(options, io.StringIO(text), *pattern_for_opts(options))
+    directive, _ = pattern_for_opts(options)
+    # The package skips lines in which a comment prefix stands in front of CHECK, within words and
+    # behind a directive, too. To LLVM's it is one as a word of its own, in front of directives.
+    comment = re.compile(rf"^(?:(?!{directive.pattern}).)*?(?<![\w-])(?:COM|RUN):")
+    looked_at = "\n".join("" if comment.match(line) else line for line in text.split("\n"))
+    _refuse_misspelled_kind(name, looked_at, prefixes)
+    _refuse_misspelled_prefix(name, looked_at, prefixes)
+    _refuse_nearly_written(name, looked_at, prefixes)
+    parser = Parser(options, io.StringIO(text), directive, comment)
     operations: list[CheckOp] = []
     while True:
         try:
@@ -77,68 +84,89 @@ def stopped(problem: Exception) -> str:
     return f"the package filecheck cannot run this line: {why}"
 
 
-def _refuse_misspelled(name: str, text: str, prefixes: Sequence[str]) -> None:
-    """A directive that nearly is one would be passed over in silence."""
-    heads = "|".join(map(re.escape, sorted(prefixes, key=len, reverse=True)))
+def _refuse_misspelled_kind(name: str, text: str, prefixes: Sequence[str]) -> None:
+    """`CHECK-NXT:`, which would be passed over in silence."""
     directive = re.compile(
-        rf"(?:^|[^\w-])({heads})([-_ ])([A-Z][A-Z0-9-]*)(?:\{{LITERAL\}})?:", re.M
+        rf"(?:^|[^\w-])({_any_of(prefixes)})"
+        rf"(?:([-_])([A-Za-z][A-Za-z0-9-]*)|( )([A-Z][A-Z0-9-]*)){_LITERAL}{_COLON}",
+        re.M,
     )
     for found in directive.finditer(text):
-        prefix, mark, kind = found.groups()
+        prefix, mark, kind = found[1], found[2] or found[4], found[3] or found[5]
         if mark == "-" and (_KIND.fullmatch(kind) or f"{prefix}-{kind}" in prefixes):
             continue
         # CHECK-GPU: and CHECK-GPU-NEXT: are lines of another prefix.
-        close = difflib.get_close_matches(kind.partition("-")[0], _KINDS, n=1)
+        close = difflib.get_close_matches(kind.partition("-")[0].upper(), _KINDS, n=1)
         if close:
             line = text.count("\n", 0, found.start(1)) + 1
-            wanted = f"{prefix}-{close[0]}{'-2' if close[0] == 'COUNT' else ''}:"
-            raise InputError(
-                f"{name}:{line}", f"no directive {prefix}{mark}{kind}:, did you mean {wanted}?"
+            raise _nearly(
+                f"{name}:{line}", found[0][found.start(1) - found.start() :], prefix, close[0]
             )
 
 
 def _refuse_nearly_written(name: str, text: str, prefixes: Sequence[str]) -> None:
-    """A line that begins as a directive does, in any case, but has a blank, a dash or a brace too
-    many, or no colon; further on in a line, one with a colon."""
-    heads = "|".join(map(re.escape, sorted(prefixes, key=len, reverse=True)))
+    """A prefix and a kind that are put together in another way than by one `-`, written in another
+    case or with something else than a colon behind them: what begins a line has no need of the
+    colon, if it has the dash or is in capitals. So prose may begin with `check not`."""
+    heads, parted = _any_of(prefixes), rf"(?:\s|{_DASH})*"
+    kind = rf"((?i:{_NEAR_KIND}))"
     at_the_beginning = re.compile(
-        rf"[\s/;#*]*(-*({heads})(?:{_DASHES}+{_NEAR_KIND}\b{_ENDS}(?:\s*:)?"
-        rf"|\s*{_NEAR_KIND}{_ENDS}\s*:|S?\s*:))",
-        re.IGNORECASE,
+        rf"{_SIGNS}([-_]*(?:((?i:{heads}))(?:{_DASH}+{kind}\b{_LITERAL}(?:{_COLON})?"
+        rf"|{parted}{kind}{_LITERAL}{_COLON}|(?i:S?){_LITERAL}{_COLON})"
+        rf"|({heads}){parted}({_NEAR_KIND})\b{_LITERAL}))"
     )
     further_on = re.compile(
-        rf"(?<![\w-])(-*({heads})(?:(?:{_DASHES}+|\s*)(?i:{_NEAR_KIND}){_ENDS}\s*:|\s+:))"
+        rf"(?<![\w-])(-*({heads})(?:{parted}{kind}{_LITERAL}{_COLON}|{_LITERAL}{_COLON}))"
     )
     right = re.compile(rf"(?:{heads})(?:-(?:{_KIND.pattern}))?(?:\{{LITERAL\}})?:")
     for number, line in enumerate(text.split("\n"), 1):
-        if _COMMENT.match(line):
-            continue
         for found in filter(None, (at_the_beginning.match(line), *further_on.finditer(line))):
-            written, prefix, *kinds = found.groups()
-            kind = next(filter(None, kinds), "").upper()
-            in_prose = not kind and written[-2] in "sS" and prefix not in prefixes  # checks:
-            if right.fullmatch(written) or in_prose:
+            written, *parts = found.groups()
+            prefix, *kinds = filter(None, parts)
+            plural = re.fullmatch(r"s\b.*", written[len(prefix) :])  # checks: see below
+            if right.fullmatch(written) or (plural and not kinds and prefix not in prefixes):
                 continue
             wanted = next(one for one in prefixes if one.lower() == prefix.lower())
-            wanted += f"-{kind}" if kind else ""
-            wanted += "-2" if kind == "COUNT" else ""
-            why = f"no directive {written}, did you mean {wanted}:?"
-            raise InputError(f"{name}:{number}", why)
+            raise _nearly(f"{name}:{number}", written, wanted, *kinds)
 
 
 def _refuse_misspelled_prefix(name: str, text: str, prefixes: Sequence[str]) -> None:
-    """`CEHCK:` or `CHEK-NEXT:` at the beginning of a line."""
+    """`CEHCK:` or `chek-not` at the beginning of a line: two letters that changed places, one that
+    is missing or one that stands twice. Digits tell prefixes apart: `STEP1:`, `STEP12:`."""
     for number, line in enumerate(text.split("\n"), 1):
         found = _HEAD.match(line)
-        if found is None or any(found[1].startswith(one) for one in prefixes):
+        if found is None:
             continue
+        written, head, kind = found.groups()
         for prefix in (one for one in prefixes if len(one) > 3):
-            head = found[1][: len(prefix)]
-            transposed = sorted(head) == sorted(prefix)
-            shorter = {prefix[:at] + prefix[at + 1 :] for at in range(1, len(prefix))}
-            if transposed or found[1].partition("-")[0] in shorter:
-                why = f"no directive {found[1]}:, did you mean {prefix}?"
-                raise InputError(f"{name}:{number}", why)
+            if _is_misspelled(*((head.upper(), prefix.upper()) if kind else (head, prefix))):
+                raise _nearly(f"{name}:{number}", written, prefix, kind or "")
+
+
+def _is_misspelled(head: str, prefix: str) -> bool:
+    first = head.partition("-")[0]
+    letters = [at for at in range(1, len(prefix)) if not prefix[at].isdigit()]
+    if first in {prefix[:at] + prefix[at] + prefix[at:] for at in letters}:
+        return True
+    if head.startswith(prefix):  # CHECKED: and CHECK-GPU: are lines of another prefix
+        return False
+    first_missing = first in {prefix[:at] + prefix[at + 1 :] for at in letters}
+    same = head[: len(prefix)]
+    digits = re.sub(r"\D", "", same) == re.sub(r"\D", "", prefix)
+    return first_missing or (digits and sorted(same) == sorted(prefix))
+
+
+def _any_of(prefixes: Sequence[str]) -> str:
+    return "|".join(map(re.escape, sorted(prefixes, key=len, reverse=True)))
+
+
+def _nearly(place: str, written: str, prefix: str, kind: str = "") -> InputError:
+    """`no directive CHECK-nto:, did you mean CHECK-NOT:?`."""
+    wanted = prefix + (f"-{kind.upper()}" if kind else "") + ("-2" if kind == "COUNT" else "")
+    wanted += "{LITERAL}" if "{" in written else ""
+    odd = next((sign for sign in written if not sign.isascii()), "")
+    told = f" ({odd!a} is no ASCII sign)" if odd else ""
+    return InputError(place, f"no directive {visible(written)}, did you mean {wanted}:?{told}")
 
 
 def _refuse_without_a_line_before(name: str, operations: Sequence[CheckOp]) -> None:

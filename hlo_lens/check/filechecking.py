@@ -92,10 +92,11 @@ def _read(path: str) -> str:
     with open(path, "rb") as stream:
         data = stream.read()
     try:
-        return data.decode()
+        text = data.decode()
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
         raise InputError(f"{path}:{line}", "not UTF-8, so no file of CHECK lines") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")  # a line ends at each, as in LLVM's
 
 
 def _all_of(path: str) -> str:

@@ -390,8 +390,11 @@ BAD = {
     ":1: the package filecheck cannot run this line: the repetition number is too large": [
         "CHECK: [[X:a{4294967296}]]",
     ],
-    ":1: no directive CEHCK:, did you mean CHECK?": ["CEHCK: a", "CHECK: b"],
-    ":1: no directive CHEK-NOT:, did you mean CHECK?": ["CHEK-NOT: a", "CHECK: b"],
+    ":1: no directive CEHCK:, did you mean CHECK:?": ["CEHCK: a", "CHECK: b"],
+    ":1: no directive CHEK-NOT, did you mean CHECK-NOT:?": ["CHEK-NOT: a", "CHECK: b"],
+    ":2: no directive chekc-not, did you mean CHECK-NOT:?": ["CHECK: b", "chekc-not : a"],
+    ":2: no directive CHECKK-NOT, did you mean CHECK-NOT:?": ["CHECK: b", "CHECKK-NOT: a"],
+    ":2: no directive CHECK-nto:, did you mean CHECK-NOT:?": ["CHECK: b", "CHECK-nto: a"],
 }
 
 
@@ -421,12 +424,24 @@ NEARLY = {
     "CHECKNOT:": "CHECK-NOT:",
     "CHECK NOT:": "CHECK-NOT:",
     "CHECK--NOT:": "CHECK-NOT:",
-    "CHECK-NOT {LITERAL}:": "CHECK-NOT:",
-    "CHECK-NOT{literal}:": "CHECK-NOT:",
-    "CHECK-NOT{LITERALS}:": "CHECK-NOT:",
+    "CHECK-NOT {LITERAL}:": "CHECK-NOT{LITERAL}:",
+    "CHECK-NOT{literal}:": "CHECK-NOT{LITERAL}:",
+    "CHECK-NOT{LITERALS}:": "CHECK-NOT{LITERAL}:",
     "CHECK\N{EN DASH}NOT:": "CHECK-NOT:",
     "-CHECK-NOT:": "CHECK-NOT:",
+    "CHECK\N{NON-BREAKING HYPHEN}NOT:": "CHECK-NOT:",
+    "CHECK-NOT\N{FULLWIDTH COLON}": "CHECK-NOT:",
+    "CHECK-NOT\N{NO-BREAK SPACE}:": "CHECK-NOT:",
+    "CHECK - NOT:": "CHECK-NOT:",
+    "CHECK -NOT": "CHECK-NOT:",
+    "CHECK.NOT:": "CHECK-NOT:",
+    "CHECK NOT": "CHECK-NOT:",
+    "CHECKNOT": "CHECK-NOT:",
+    "- CHECK-NOT": "CHECK-NOT:",
+    '""" CHECK-NOT': "CHECK-NOT:",
     "%x = add() // CHECK-NOT :": "CHECK-NOT:",
+    "CHECK{LITERALS}:": "CHECK{LITERAL}:",
+    "CHECK {LITERAL}:": "CHECK{LITERAL}:",
     "CHECK :": "CHECK:",
     "CHECKS:": "CHECK:",
     "check:": "CHECK:",
@@ -456,6 +471,8 @@ def test_what_nearly_is_a_directive_is_a_mistake(tmp_path: Path, written: str) -
         "checks: see below",
         "A CHECK-NOT holds of anything else",
         "we check not only dots: all of it",
+        "check not only dots: all of it",
+        "Check labels: all of them",
         "MY-CHECK-NOT: dot(",
         "RUN: hlolens check --filecheck x CHECK-NOT :",
         "COM: CHECK-NOT : dot(",
@@ -464,6 +481,36 @@ def test_what_nearly_is_a_directive_is_a_mistake(tmp_path: Path, written: str) -
 )
 def test_prose_is_no_directive(tmp_path: Path, prose: str) -> None:
     assert checked(tmp_path, "CHECK: dot(", prose).outcome == "passed"
+
+
+def test_a_sign_that_looks_like_another_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"CHECK-NOT:\? \('\\u2013' is no ASCII sign\)"):
+        checked(tmp_path, "CHECK: dot(", "CHECK\N{EN DASH}NOT: tanh(")
+
+
+def test_prefixes_that_differ_in_digits_are_no_misspelled_ones(tmp_path: Path) -> None:
+    lines = ("STEP12: dot(", "STEP21: x", "STEP1: x", "STEP122: x", "STEP1-NOT: dot(")
+    assert checked(tmp_path, *lines, prefixes=":STEP12").outcome == "passed"
+    with pytest.raises(InputError, match="did you mean STEP12-NOT:"):
+        checked(tmp_path, *lines, "SETP12-NOT: tanh(", prefixes=":STEP12")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["TELECOM: CHECK-NOT: tanh(", "CHECK-NOT: {{tanh|RUN: CHECK}}"],
+)
+def test_what_is_no_comment_is_run(tmp_path: Path, line: str) -> None:
+    """As LLVM's: COM: and RUN: are words of their own, in front of a directive."""
+    assert checked(tmp_path, "CHECK: dot(", line).outcome == "failed"
+    assert checked(tmp_path, "CHECK: dot(", f"COM: {line}").outcome == "passed"
+    assert checked(tmp_path, "CHECK: dot(", f"a.RUN: {line}").outcome == "passed"
+
+
+def test_a_carriage_return_ends_a_line(tmp_path: Path) -> None:
+    with_it = "CHECK-NOT: no such thing\r// CHECK-NOT: tanh("
+    verdict = checked(tmp_path, "CHECK: dot(", with_it)
+    assert (verdict.outcome, verdict.place) == ("failed", f"{tmp_path / 'step.check'}:3")
+    assert checked(tmp_path, "CHECK: dot(", with_it.replace("tanh(", "sine(")).outcome == "passed"
 
 
 def test_a_prefix_without_a_line_is_a_mistake(tmp_path: Path) -> None:
