@@ -5,8 +5,11 @@ SQL compares anything with anything, so such a condition is answered, always in 
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hlo_lens.check.comparing import comparison
@@ -21,6 +24,8 @@ _NUMBERS: Final = frozenset(("int", "float", "bytes", "flops", "bool", "ref"))
 _TEXTS: Final = frozenset(("text", "enum", "json", "refs"))
 # What SQLite takes for a number where a text is compared with one; Python's float takes more.
 _NUMBER: Final = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?\s*", re.ASCII | re.I)
+# Without a handler of its own, what a library warns of is written on stderr.
+_SILENT: Final = logging.NullHandler()
 
 
 def mistake_in(condition: str, tables: Sequence[Table]) -> str:
@@ -32,12 +37,13 @@ def mistake_in(condition: str, tables: Sequence[Table]) -> str:
     from sqlglot import parse_one
     from sqlglot.errors import SqlglotError
 
+    logging.getLogger("sqlglot").addHandler(_SILENT)
     try:
         # In parentheses it is an expression: what begins as a statement does would not be read.
         tree = parse_one(f"(\n{condition}\n)", read="sqlite")
+        return next(_mistakes(tree, tables), "")
     except (SqlglotError, RecursionError):
         return ""
-    return next(_mistakes(tree, tables), "")
 
 
 def _mistakes(tree: exp.Expr, tables: Sequence[Table]) -> Iterator[str]:
@@ -51,8 +57,8 @@ def _mistakes(tree: exp.Expr, tables: Sequence[Table]) -> Iterator[str]:
         problems = [_problem(column, compared) for column in columns]
         if problems and all(problems):
             yield problems[0]
-    for atom in _atoms(tree):
-        if why := _never(atom, tables):
+    for asked in _asked(tree):
+        if why := _never(asked, tables):
             yield why
 
 
@@ -99,30 +105,19 @@ class _Compared(NamedTuple):
 def _comparisons(tree: exp.Expr) -> Iterator[_Compared]:
     from sqlglot import exp
 
-    equal = (exp.EQ, exp.NEQ, exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ)
-    order = (exp.GT, exp.GTE, exp.LT, exp.LTE)
     for node in tree.walk():
-        if isinstance(node, (*equal, *order)):
-            sides = _bare(node.this), _bare(node.expression)
-            for one, other in (sides, sides[::-1]):
-                yield from _with(one, other, equal=isinstance(node, equal))
-        elif isinstance(node, exp.In):
-            query = node.args.get("query")
-            chosen = query.find(exp.Select) if query is not None else None
-            values = chosen.expressions if chosen is not None else node.expressions
-            for value in values if chosen is None or chosen.find(exp.From) is None else ():
-                yield from _with(_bare(node.this), _bare(value), equal=True)
-        elif isinstance(node, exp.Values) and isinstance(node.parent, exp.In):
-            for value in node.expressions:
-                row = value if len(value.expressions) > 1 else value.expressions[0]
-                yield from _with(_bare(node.parent.this), row, equal=True)
+        for one, other in _pairs(node):
+            yield from _with(one, other, equal=True)
+            if isinstance(node, exp.Binary):
+                yield from _with(other, one, equal=True)
+        if isinstance(node, (exp.GT, exp.GTE, exp.LT, exp.LTE)):
+            for one, other in zip(_row(node.this), _row(node.expression), strict=False):
+                yield from _with(one, other, equal=False)
+                yield from _with(other, one, equal=False)
         elif isinstance(node, exp.Between):
             for value in (node.args["low"], node.args["high"]):
                 yield from _with(_bare(node.this), _bare(value), equal=False)
-        elif isinstance(node, exp.Case) and node.this is not None:
-            for value in node.args["ifs"]:
-                yield from _with(_bare(node.this), _bare(value.this), equal=True)
-        elif isinstance(node, (exp.Like, exp.Glob)):
+        elif isinstance(node, (exp.Like, exp.Glob)) and not isinstance(node.parent, exp.Escape):
             pattern = _bare(node.expression)
             wild = "%_" if isinstance(node, exp.Like) else "*?["
             if isinstance(pattern, exp.Literal) and not set(wild) & set(pattern.this):
@@ -137,9 +132,46 @@ def _with(
 
     if isinstance(other, exp.Literal):
         yield _Compared(side, other, equal, pattern)
-    elif isinstance(other, exp.Tuple) and isinstance(side, exp.Tuple):
-        for one, value in zip(side.expressions, other.expressions, strict=False):
-            yield from _with(_bare(one), _bare(value), equal=equal)
+
+
+def _pairs(node: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+    """What a node asks whether it is equal: each value of IN and CASE, and rows value by value."""
+    from sqlglot import exp
+
+    rows: list[tuple[exp.Expr, exp.Expr]] = []
+    if isinstance(node, (exp.EQ, exp.NEQ, exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ)):
+        rows = [(node.this, node.expression)]
+    elif isinstance(node, exp.In):
+        rows = [(node.this, value) for value in _choices(node)]
+    elif isinstance(node, exp.Case) and node.this is not None:
+        rows = [(node.this, one.this) for one in node.args["ifs"]]
+    for one, other in rows:
+        ones, others = _row(one), _row(other)
+        if len(ones) == len(others):
+            yield from zip(ones, others, strict=True)
+
+
+def _choices(node: exp.In) -> Iterator[exp.Expr]:
+    """The values, or rows of them, that IN lists; none where they are of a table."""
+    from sqlglot import exp
+
+    query = node.args.get("query")
+    if query is not None and query.find(exp.From, exp.With) is None:
+        yield from query.find_all(exp.Select)
+    for listed in (*node.expressions, *([query] if query is not None else [])):
+        if isinstance(listed := _bare(listed), exp.Values):
+            yield from listed.expressions
+        elif listed is not query and not isinstance(listed, exp.Query):
+            yield listed
+
+
+def _row(node: exp.Expr) -> list[exp.Expr]:
+    from sqlglot import exp
+
+    node = _bare(node)
+    if isinstance(node, (exp.Tuple, exp.Select)):
+        return [_bare(one) for one in node.expressions]
+    return [node]
 
 
 def _is_reckoned(side: exp.Expr, tables: Sequence[Table]) -> bool:
@@ -189,62 +221,116 @@ def _columns(side: exp.Expr, tables: Sequence[Table]) -> Iterator[Column]:
 # --- what is asked of the words of one column ---------------------------------------------------
 
 
-def _atoms(tree: exp.Expr) -> Iterator[exp.Expr]:
-    """The smallest parts of a condition that are true or false by themselves."""
+class _Asked(NamedTuple):
+    """A smallest part of a condition that is true or false by itself: a node, or two sides and how
+    they are compared."""
+
+    sides: tuple[exp.Expr, ...]
+    how: type[exp.Binary] | None = None
+
+    def alone(self) -> exp.Expr:
+        """The part for itself, outside of the condition."""
+        from sqlglot import exp
+
+        sides = [one.copy() for one in self.sides]
+        if self.how is None:
+            return sides[0]
+        one, other = (exp.paren(side) if isinstance(side, exp.Binary) else side for side in sides)
+        return self.how(this=one, expression=other)
+
+
+def _asked(tree: exp.Expr) -> Iterator[_Asked]:
     from sqlglot import exp
 
-    for truth in _truths(tree):
-        if not isinstance(truth, (exp.And, exp.Or, exp.Not, exp.Exists, exp.Case)):
-            yield truth
+    joined = (exp.And, exp.Or, exp.Not, exp.Case, exp.Exists, exp.In)
+    truths = list(_truths(tree))
+    for node in tree.walk():
+        if isinstance(node, (exp.In, exp.Case)):
+            yield from (_Asked(pair, exp.EQ) for pair in _pairs(node))
+        elif isinstance(node, exp.Binary) and len(pairs := list(_pairs(node))) > 1:
+            yield from (_Asked(pair, type(node)) for pair in pairs)
+        elif isinstance(node, (exp.Predicate, exp.Escape)):
+            if not isinstance(node, exp.Exists) and not isinstance(node.parent, exp.Escape):
+                yield _Asked((node,))
+        elif isinstance(node, exp.If) and not (
+            isinstance(node.parent, exp.Case) and node.parent.this is not None
+        ):
+            truths.append(_bare(node.this))
+    yield from (_Asked((one,)) for one in truths if not isinstance(one, joined))
 
 
-def _never(atom: exp.Expr, tables: Sequence[Table]) -> str:
+def _never(asked: _Asked, tables: Sequence[Table]) -> str:
     """What is wrong with a part that asks of one column with known words, and of nothing else, what
     none of them is, whatever functions it asks by; "" for any other."""
     from sqlglot import exp
 
-    texts = [one.this for one in atom.find_all(exp.Literal) if one.is_string]
-    asked = list(atom.find_all(exp.Column))
-    if not texts or not asked or atom.find(exp.Select, exp.Subquery) is not None:
+    texts = [
+        one.this for side in asked.sides for one in side.find_all(exp.Literal) if one.is_string
+    ]
+    found = [
+        list(_columns(one, tables)) for side in asked.sides for one in side.find_all(exp.Column)
+    ]
+    if not texts or not found or not all(found) or any(map(_of_several_rows, asked.sides)):
         return ""
-    columns = [column for one in asked for column in _columns(one, tables)]
-    names = {one.name for one in columns}
-    words = _words(columns[0], texts) if len(names) == 1 and len(columns) >= len(asked) else ()
-    if not words or not all(one.values == columns[0].values for one in columns):
+    columns = {column for some in found for column in some}
+    words = _words(columns, texts)
+    if not words:
         return ""
-    answers = _answers(atom, columns[0].name, words)
-    denies = isinstance(atom, (exp.NEQ, exp.NullSafeNEQ)) or bool(atom.args.get("negate"))
-    if not answers or (not denies) in answers:
+    part, name = asked.alone(), next(iter(columns)).name
+    bare = part.this if isinstance(part, exp.Escape) else part
+    denies = isinstance(bare, (exp.NEQ, exp.NullSafeNEQ)) or bool(bare.args.get("negate"))
+    if _may_be(part, name, words, wanted=not denies):
         return ""
-    name, of = columns[0].name, "every" if denies else "no"
-    near = next(filter(None, (close(one, words) for one in texts)), "")
-    listed = f"; it is {', '.join(columns[0].values)}" if columns[0].values else ""
-    return f"{atom.sql('sqlite')} holds of {of} {name}{near or listed}"
+    values = next(iter(columns)).values
+    near = next(filter(None, (close(one, values or tuple(DTYPE_BITS)) for one in texts)), "")
+    listed = f"; it is {', '.join(values)}" if values else ""
+    of = "every" if denies else "no"
+    return f"{part.sql('sqlite')} holds of {of} {name}{near or listed}"
 
 
-def _words(column: Column, texts: Sequence[str]) -> Sequence[str]:
-    """All words that a column has, () where they are not known; of dtypes each, several, and those
-    that a condition names."""
-    if not column.dtypes:
-        return column.values
-    named = [one for one in texts if set(one.split(",")) <= {*DTYPE_BITS}]
-    return (*DTYPE_BITS, "tuple", "bf16,f32", "f32,bf16", *named)
+def _of_several_rows(side: exp.Expr) -> bool:
+    """Whether more than the one row is looked at: in a table, or by what sums up rows. MAX and MIN
+    of several values are of one row."""
+    from sqlglot import exp
+
+    return side.find(exp.From, exp.With, exp.Window) is not None or any(
+        not (isinstance(one, (exp.Max, exp.Min)) and one.expressions)
+        for one in side.find_all(exp.AggFunc)
+    )
 
 
-def _answers(atom: exp.Expr, name: str, words: Sequence[str]) -> set[bool]:
-    """What SQLite says of the part for each word, and for NULL where that is true or false."""
+def _words(columns: Collection[Column], texts: Sequence[str]) -> Sequence[str]:
+    """All words that the columns have, () where they are not known or are not the same."""
+    first = next(iter(columns))
+    if any((one.name, one.values) != (first.name, first.values) for one in columns):
+        return ()
+    if not first.dtypes:
+        return first.values
+    if any("," in text for text in texts):
+        return ()  # lists of dtypes may be of any length
+    known = ("tuple", *DTYPE_BITS)
+    named = [one for text in texts for one in re.findall(r"\w+", text) if one in known]
+    several = [",".join(one) for one in product(known, known)]
+    return (*known, *several, *(f"{one},{one},{one}" for one in known), ",".join(named))
+
+
+def _may_be(part: exp.Expr, name: str, words: Sequence[str], *, wanted: bool) -> bool:
+    """Whether SQLite says what is wanted of the part for a word or for NULL; True, too, where it
+    cannot be asked."""
     import sqlite3
 
     from sqlglot import exp
+    from sqlglot.errors import ErrorLevel
 
-    bare = atom.transform(lambda one: exp.column(name) if isinstance(one, exp.Column) else one)
+    column = exp.column(name, quoted=True)
+    bare = part.transform(lambda one: column.copy() if isinstance(one, exp.Column) else one)
+    said = bare.sql("sqlite", unsupported_level=ErrorLevel.RAISE)
     try:
-        with sqlite3.connect(":memory:") as asked:
-            sql = f'SELECT {bare.sql("sqlite")} FROM (SELECT ? AS "{name}")'
-            found = [asked.execute(sql, (word,)).fetchone()[0] for word in (*words, None)]
+        with closing(sqlite3.connect(":memory:")) as asked:
+            sql = f'SELECT ({said}) IS {wanted} FROM (SELECT ? AS "{name}")'
+            return any(asked.execute(sql, (one,)).fetchone()[0] for one in (*words, None))
     except sqlite3.Error:
-        return set()
-    return {bool(one) for one in found if one is not None}
+        return True
 
 
 # --- what is wrong with it ----------------------------------------------------------------------
