@@ -267,11 +267,12 @@ def _never(asked: _Asked, tables: Sequence[Table]) -> str:
     texts = [
         one.this for side in asked.sides for one in side.find_all(exp.Literal) if one.is_string
     ]
-    found = [
-        list(_columns(one, tables)) for side in asked.sides for one in side.find_all(exp.Column)
-    ]
+    named = [one for side in asked.sides for one in side.find_all(exp.Column)]
+    found = [list(_columns(one, tables)) for one in named]
     if not texts or not found or not all(found) or any(map(_of_several_rows, asked.sides)):
         return ""
+    if len({one.table.lower() for one in named}) > 1:
+        return ""  # of two rows, which may have different words
     columns = {column for some in found for column in some}
     words = _words(columns, texts)
     if not words:

@@ -30,6 +30,7 @@ _TABLES = [discover_passes().table(name) for name in ("collectives", "loops")]
         ("phase NOT LIKE 'b!_d' ESCAPE '!'", "ESCAPE '!' holds of"),
         ("dtype GLOB 'float*'", "dtype GLOB 'float*' holds of no dtype"),
         ("'train' IN (phase, loop_name)", "holds of no phase"),
+        ("EXISTS (SELECT 1 FROM loops l WHERE l.phase || '>' || l.phase = 'fwd>bwd')", "of no"),
     ],
 )
 def test_every_part_is_asked_for_itself(condition: str, says: str) -> None:
@@ -84,6 +85,8 @@ def test_lists_of_dtypes_are_of_any_length(condition: str) -> None:
         "EXISTS (SELECT 1 FROM loops HAVING max(phase) || min(phase) = 'fwdbwd')",
         "(SELECT group_concat(phase) FROM loops) = 'fwd,bwd'",
         "lower(phase) IN (SELECT lower(phase) || '' FROM loops)",
+        "EXISTS (SELECT 1 FROM loops l WHERE l.phase || '>' || collectives.phase = 'fwd>bwd')",
+        "EXISTS (SELECT 1 FROM loops WHERE loops.phase || '>' || phase = 'fwd>bwd')",
     ],
 )
 def test_what_looks_at_several_rows_is_not_asked_of_one(condition: str) -> None:
