@@ -25,10 +25,11 @@ _KINDS: Final = ("NEXT", "SAME", "NOT", "DAG", "LABEL", "EMPTY", "COUNT")
 _KIND: Final = re.compile(r"NEXT|SAME|NOT|DAG|LABEL|EMPTY|COUNT-\d+")
 # What nearly is a directive: its kind, what parts it from the prefix, {LITERAL}, the colon.
 _NEAR_KIND: Final = r"(?:NEXT|SAME|NOT|DAG|LABEL|EMPTY|COUNT(?:-\d+)?)"
-_DASH: Final = r"[-_.\u2010-\u2015\u2212]"
+_DASH: Final = r"[-_.\u2010-\u2015\u2212\u00ad\u200b-\u200d\u2060\ufeff]"  # or what is not seen
 _LITERAL: Final = r"(?:\s*\{[^{}\n]*\})?"
 _COLON: Final = r"\s*[:\uff1a]"
 _SIGNS: Final = r"[\W_]*?(?<![-_])"  # those of a comment, or others, in front of a directive
+_COMMENT: Final = re.compile(r"(//|/\*|#|;)[\W_]*")  # behind code, with all signs at its beginning
 _HEAD: Final = re.compile(
     rf"{_SIGNS}(([A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*?)(?:{_DASH}+((?i:{_NEAR_KIND}))\b|{_LITERAL}{_COLON}))"
 )
@@ -108,7 +109,7 @@ def _refuse_nearly_written(name: str, text: str, prefixes: Sequence[str]) -> Non
     """A prefix and a kind that are put together in another way than by one `-`, written in another
     case or with something else than a colon behind them: what begins a line has no need of the
     colon, if it has the dash or is in capitals. So prose may begin with `check not`."""
-    heads, parted = _any_of(prefixes), rf"(?:\s|{_DASH})*"
+    heads, parted = _any_of(prefixes), r"(?:[^\w:]|_)*"
     kind = rf"((?i:{_NEAR_KIND}))"
     at_the_beginning = re.compile(
         rf"{_SIGNS}([-_]*(?:((?i:{heads}))(?:{_DASH}+{kind}\b{_LITERAL}(?:{_COLON})?"
@@ -120,7 +121,8 @@ def _refuse_nearly_written(name: str, text: str, prefixes: Sequence[str]) -> Non
     )
     right = re.compile(rf"(?:{heads})(?:-(?:{_KIND.pattern}))?(?:\{{LITERAL\}})?:")
     for number, line in enumerate(text.split("\n"), 1):
-        for found in filter(None, (at_the_beginning.match(line), *further_on.finditer(line))):
+        beginnings = (at_the_beginning.match(line, at) for at in _beginnings(line))
+        for found in filter(None, (*beginnings, *further_on.finditer(line))):
             written, *parts = found.groups()
             prefix, *kinds = filter(None, parts)
             plural = re.fullmatch(r"s\b.*", written[len(prefix) :])  # checks: see below
@@ -134,13 +136,16 @@ def _refuse_misspelled_prefix(name: str, text: str, prefixes: Sequence[str]) -> 
     """`CEHCK:` or `chek-not` at the beginning of a line: two letters that changed places, one that
     is missing or one that stands twice. Digits tell prefixes apart: `STEP1:`, `STEP12:`."""
     for number, line in enumerate(text.split("\n"), 1):
-        found = _HEAD.match(line)
-        if found is None:
-            continue
-        written, head, kind = found.groups()
-        for prefix in (one for one in prefixes if len(one) > 3):
-            if _is_misspelled(*((head.upper(), prefix.upper()) if kind else (head, prefix))):
-                raise _nearly(f"{name}:{number}", written, prefix, kind or "")
+        for found in filter(None, (_HEAD.match(line, at) for at in _beginnings(line))):
+            written, head, kind = found.groups()
+            for prefix in (one for one in prefixes if len(one) > 3):
+                if _is_misspelled(*((head.upper(), prefix.upper()) if kind else (head, prefix))):
+                    raise _nearly(f"{name}:{number}", written, prefix, kind or "")
+
+
+def _beginnings(line: str) -> Sequence[int]:
+    """Where a directive begins the line, or a comment in it."""
+    return [0, *(mark.end(1) for mark in _COMMENT.finditer(line))]
 
 
 def _is_misspelled(head: str, prefix: str) -> bool:

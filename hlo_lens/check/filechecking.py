@@ -79,12 +79,24 @@ def _canonical(module: Module) -> CanonicalText:
 
 
 def _path_and_prefixes(file: str) -> tuple[str, Sequence[str]]:
-    path, mark, listed = file.rpartition(":")
-    if mark and path and _PREFIX.fullmatch(listed) and not os.path.exists(file):
-        return path, listed.split(",")
-    if mark and os.path.isfile(path) and not os.path.exists(file):
-        raise InputError(file, f"{listed!r} is no prefix of CHECK lines: letters, digits, - and _")
-    return file, ("CHECK",)
+    if os.path.exists(file):
+        return file, ("CHECK",)
+    for mark in re.finditer(":", file):
+        path, listed = file[: mark.start()], file[mark.end() :]
+        if os.path.isfile(path):
+            _refuse_no_prefixes(file, listed)
+            return path, listed.split(",")
+    path, _, listed = file.rpartition(":")
+    return (path, listed.split(",")) if path and _PREFIX.fullmatch(listed) else (file, ("CHECK",))
+
+
+def _refuse_no_prefixes(file: str, listed: str) -> None:
+    if not _PREFIX.fullmatch(listed):
+        why = "letters, digits, - and _, a letter first, and a comma between two"
+        raise InputError(file, f"{listed!r} is no prefix of CHECK lines: {why}")
+    for one in listed.split(","):
+        if one in ("COM", "RUN"):  # as LLVM's
+            raise InputError(file, f"{one} is no prefix of CHECK lines: {one}: begins a comment")
 
 
 def _read(path: str) -> str:

@@ -394,6 +394,7 @@ BAD = {
     ":1: no directive CHEK-NOT, did you mean CHECK-NOT:?": ["CHEK-NOT: a", "CHECK: b"],
     ":2: no directive chekc-not, did you mean CHECK-NOT:?": ["CHECK: b", "chekc-not : a"],
     ":2: no directive CHECKK-NOT, did you mean CHECK-NOT:?": ["CHECK: b", "CHECKK-NOT: a"],
+    ":2: no directive CHEK-NOT, did you mean CHECK-NOT:?": ["CHECK: b", "add() // CHEK-NOT: a"],
     ":2: no directive CHECK-nto:, did you mean CHECK-NOT:?": ["CHECK: b", "CHECK-nto: a"],
 }
 
@@ -440,6 +441,13 @@ NEARLY = {
     "- CHECK-NOT": "CHECK-NOT:",
     '""" CHECK-NOT': "CHECK-NOT:",
     "%x = add() // CHECK-NOT :": "CHECK-NOT:",
+    "%x = add() // CHECK-NOT": "CHECK-NOT:",
+    "%x = add() # check-not:": "CHECK-NOT:",
+    "%x = add() /* CHECKNOT": "CHECK-NOT:",
+    "CHECK/NOT:": "CHECK-NOT:",
+    "CHECK, NOT:": "CHECK-NOT:",
+    "CHECK\N{ZERO WIDTH SPACE}-NOT:": "CHECK-NOT:",
+    "CHECK\N{SOFT HYPHEN}NOT:": "CHECK-NOT:",
     "CHECK{LITERALS}:": "CHECK{LITERAL}:",
     "CHECK {LITERAL}:": "CHECK{LITERAL}:",
     "CHECK :": "CHECK:",
@@ -472,6 +480,9 @@ def test_what_nearly_is_a_directive_is_a_mistake(tmp_path: Path, written: str) -
         "A CHECK-NOT holds of anything else",
         "we check not only dots: all of it",
         "check not only dots: all of it",
+        "%x = add() // check that all is well, not only dots",
+        "CHECK the following; checks: see below",
+        "%x = add() # not all of it is checked: NOT this",
         "Check labels: all of them",
         "MY-CHECK-NOT: dot(",
         "RUN: hlolens check --filecheck x CHECK-NOT :",
@@ -518,10 +529,28 @@ def test_a_prefix_without_a_line_is_a_mistake(tmp_path: Path) -> None:
         checked(tmp_path, "TPU: dot(", prefixes=":TPU,GPU")
 
 
-@pytest.mark.parametrize("prefix", ["A.B", "", "1st", "TPU,"])
+@pytest.mark.parametrize("prefix", ["A.B", "", "1st", "TPU,", "TPU:GPU", "A.B:TPU"])
 def test_what_is_no_prefix_is_told(tmp_path: Path, prefix: str) -> None:
     with pytest.raises(InputError, match=f"'{prefix}' is no prefix of CHECK lines"):
         checked(tmp_path, "TPU: dot(", prefixes=f":{prefix}")
+
+
+@pytest.mark.parametrize("prefix", ["COM", "RUN"])
+def test_what_begins_a_comment_is_no_prefix(tmp_path: Path, prefix: str) -> None:
+    """As LLVM's: one line would be both."""
+    with pytest.raises(InputError, match=f"{prefix} is no prefix of CHECK lines"):
+        checked(tmp_path, f"{prefix}: dot(", "TPU: dot(", prefixes=f":TPU,{prefix}")
+    line = f"{prefix}ET: dot("
+    assert checked(tmp_path, line, prefixes=f":{prefix}ET").outcome == "passed"
+
+
+def test_a_colon_in_the_name_of_a_file_begins_no_prefix(tmp_path: Path) -> None:
+    (tmp_path / "step:TPU").write_text("CHECK: dot(\n")
+    (tmp_path / "step").write_text("TPU: no such thing\n")
+    facts = Facts(Program([parse(HLO)]))
+    assert file_checked(facts, str(tmp_path / "step:TPU")).outcome == "passed"
+    (tmp_path / "step").unlink()
+    assert file_checked(facts, str(tmp_path / "step:TPU:CHECK")).outcome == "passed"
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
