@@ -54,14 +54,9 @@ class Axis:
         return cls(inputs, size, outputs, window.stride[at], low, *dilations, back)
 
     @property
-    def size(self) -> int:
-        """Of the dimension of a dot that it is: of a longer input, only so much is read."""
-        return max(self.window, self.outputs)
-
-    @property
     def kind(self) -> Kind | None:
         """Which dimension of a dot it is, "batch" for one of size 1; None where it is none."""
-        size = self.size
+        size = max(self.window, self.outputs)  # of a longer input, only so much is read
         if self.inputs > size and self.lhs_dilate > 0:
             first, between = divmod(-self.pad, self.lhs_dilate)
             taken = not between and 0 <= first <= self.inputs - size

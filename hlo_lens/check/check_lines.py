@@ -31,7 +31,8 @@ _COLON: Final = r"\s*[:\uff1a]"
 _SIGNS: Final = r"[\W_]*?(?<![-_])"  # those of a comment, or others, in front of a directive
 _COMMENT: Final = re.compile(r"(//|/\*|#|;)[\W_]*")  # behind code, with all signs at its beginning
 _HEAD: Final = re.compile(
-    rf"{_SIGNS}(([A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*?)(?:{_DASH}+((?i:{_NEAR_KIND}))\b|{_LITERAL}{_COLON}))"
+    rf"{_SIGNS}(([A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*?)"
+    rf"(?:{_DASH}+((?i:{_NEAR_KIND}))\b|{_LITERAL}{_COLON}))"
 )
 
 

@@ -35,16 +35,16 @@ class Checked:
     def not_judged(self, fail_on: Level) -> bool:
         """Whether something that counts could not be judged."""
         return bool(self.broken) or any(
-            one.outcome == "not judged" and counts(one, fail_on) for one in self.verdicts
+            one.outcome == "not judged" and is_heeded(one, fail_on) for one in self.verdicts
         )
 
 
 def is_no(verdict: Verdict, fail_on: Level) -> bool:
     """Whether a verdict makes the answer no: a warning does only where `fail_on` is one."""
-    return verdict.outcome == "failed" and counts(verdict, fail_on)
+    return verdict.outcome == "failed" and is_heeded(verdict, fail_on)
 
 
-def counts(verdict: Verdict, fail_on: Level) -> bool:
+def is_heeded(verdict: Verdict, fail_on: Level) -> bool:
     """Whether the exit code heeds a verdict: a warning, judged or not, only as `fail_on` says."""
     return verdict.severity == "error" or fail_on != NO_WARNING
 

@@ -243,12 +243,9 @@ def device_asked_for(spec: str | None) -> Iterator[None]:
                 os.environ[SPEC] = before
 
 
-def words(
-    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...] | str | None
-) -> tuple[str, ...]:
-    """The callback of an option that takes a list by commas, and may be repeated."""
-    given = ",".join(value) if isinstance(value, tuple) else value or ""
-    return tuple(word for part in given.split(",") if (word := part.strip()))
+def words(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """The callback of an option that takes a list by commas, and may be repeated (`multiple`)."""
+    return tuple(word for part in ",".join(value).split(",") if (word := part.strip()))
 
 
 def complete_tables(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from hlo_lens.check.gate import Checked, counts
+from hlo_lens.check.gate import Checked, is_heeded
 from hlo_lens.check.model import Outcome, Verdict
 from hlo_lens.check.wording import (
     finding_text,
@@ -62,7 +62,7 @@ def _suite(name: str, cases: Iterable[TestCase]) -> TestSuite:
 
 def _cases(checked: Checked, fail_on: Level) -> Iterator[TestCase]:
     for verdict in checked.verdicts:
-        yield _of_verdict(verdict, counts(verdict, fail_on))
+        yield _of_verdict(verdict, is_heeded(verdict, fail_on))
     where = places(checked)
     found = (*checked.failing, *checked.others)
     for rule in dict.fromkeys((*checked.rules, *(one.rule for one in found))):
@@ -73,9 +73,9 @@ def _cases(checked: Checked, fail_on: Level) -> Iterator[TestCase]:
         yield _case(why.partition(":")[0], "pass", "not judged", why, why)
 
 
-def _of_verdict(verdict: Verdict, it_counts: bool) -> TestCase:
+def _of_verdict(verdict: Verdict, heeded: bool) -> TestCase:
     text = remark(verdict) if verdict.outcome == "passed" else verdict_text(verdict)
-    if verdict.outcome != "passed" and not it_counts:
+    if verdict.outcome != "passed" and not heeded:
         text = f"{verdict.outcome}, as a warning\n{text}"
         return _case(verdict.id, verdict.kind, "passed", "", text)
     message = verdict.why or f"expected: {verdict.expected}; found: {verdict.found}"
