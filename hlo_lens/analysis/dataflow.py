@@ -22,6 +22,9 @@ from hlo_lens.hlo.opcodes import sugar
 MOVES = frozenset(("bitcast", "convert", "copy", "reshape"))
 """Opcodes that give their operand in another layout, shape or dtype."""
 
+JOINED = "ConcatBitcast"
+"""The custom call of TPU that puts an array together again which was copied in slices."""
+
 _INDEX = re.compile(r", index=(\d+)", re.A)
 _ONE_DIMENSION = re.compile(r"\{\[(\d+):(\d+)\]\}", re.A)
 _COPIES = frozenset(("bitcast", "copy"))
@@ -273,9 +276,9 @@ def _passes(instr: Instruction, moves: frozenset[str]) -> bool:
 
 
 def _joined_again(call: Instruction) -> Instruction | None:
-    """What is copied in slices that a TPU's `ConcatBitcast` puts together again, in their order and
+    """What is copied in slices that `JOINED` puts together again, in their order and
     none left out; None for anything else."""
-    if (attribute_text(call, "custom_call_target") or "").strip('"') != "ConcatBitcast":
+    if (attribute_text(call, "custom_call_target") or "").strip('"') != JOINED:
         return None
     whole, end = None, 0
     for done in call.operands:

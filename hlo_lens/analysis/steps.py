@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from hlo_lens.analysis.calls import CALLING_OPCODES
 from hlo_lens.analysis.contractions import Contraction, contraction
 from hlo_lens.analysis.dataflow import (
+    JOINED,
     MOVES,
     PASSING,
     PASSING_TARGETS,
@@ -234,7 +235,7 @@ def _custom_call(instr: Instruction, operands: tuple[Operand, ...]) -> Step:
         return Step(instr.index, "border", target, operands, border)
     if "custom_call_has_side_effect=true" in instr.tail:
         return Step(instr.index, "itself", target, operands)
-    if target == "ConcatBitcast":
+    if target == JOINED:
         return Step(instr.index, "concat", target, operands, _from_memory(instr))
     detail = _attributes(instr, ""), dimensions, given, _config(instr)
     return Step(instr.index, "custom_call", f"custom-call {target}", operands, detail)

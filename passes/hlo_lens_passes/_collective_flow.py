@@ -22,9 +22,6 @@ from hlo_lens.hlo import Computation, Instruction
 from hlo_lens.hlo.opcodes import sugar
 from hlo_lens_passes._calls import target_of
 
-JOINED: Final = "ConcatBitcast"
-"""The custom call that puts an array together again which was copied in slices."""
-
 # What stands around a shard_map before partitioning: inside are the shapes of one device.
 _SHARD_MAP_BOUNDARIES: Final = frozenset(
     (

@@ -9,9 +9,9 @@ from typing import Final, Literal, NamedTuple
 
 from hlo_lens.analysis.calls import CallGraph
 from hlo_lens.analysis.collectives import attribute, kind_of, shape_of
-from hlo_lens.analysis.dataflow import MOVES, Value, called, number_of, trace
+from hlo_lens.analysis.dataflow import JOINED, MOVES, Value, called, number_of, trace
 from hlo_lens.hlo import Instruction, Shape
-from hlo_lens_passes._collective_flow import JOINED, Path, Place, is_shard_map_boundary
+from hlo_lens_passes._collective_flow import Path, Place, is_shard_map_boundary
 from hlo_lens_passes._collective_logical import Logical, starts
 
 REARRANGES: Final = MOVES | {"bitcast-convert", "reduce-precision", "transpose"}

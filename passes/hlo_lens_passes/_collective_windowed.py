@@ -14,7 +14,7 @@ from typing import Final
 
 from hlo_lens.analysis.calls import CallGraph
 from hlo_lens.analysis.collectives import Site, groups_of, moved_operands, ring_like, shape_of
-from hlo_lens.analysis.dataflow import Value, called, consumers, trace
+from hlo_lens.analysis.dataflow import JOINED, Value, called, consumers, trace
 from hlo_lens.analysis.schedule import find_done
 from hlo_lens.hlo import Computation, Instruction, Shape
 
@@ -180,7 +180,7 @@ class _Ring:
         for instr, path in waiting:  # grows while it is walked
             for user in consumers(self.graph, instr, path, enter=False):
                 moves = user.opcode in _PERMUTES or user.opcode == "slice-start"
-                if not moves and user.custom_call_target != "ConcatBitcast":
+                if not moves and user.custom_call_target != JOINED:
                     takers.add(user)
                 elif user not in seen:
                     seen.add(user)
